@@ -91,7 +91,8 @@ class _Rules:
             return EndedBecause.HORIZON
         looks = self.looks
         ending = self.gates.series.ending(int(looks.at[look]))
-        if ending is not None and looks.n0[look]:
+        # Where nobody has the change, it matters no more that nothing stood beside it.
+        if ending is EndedBecause.WITHDRAWN or (ending is not None and looks.n0[look]):
             return ending
         return arms_left(looks.end, looks.n1, looks.n0, look, self.policy)
 

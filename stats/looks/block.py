@@ -27,13 +27,14 @@ class AnalysisBlocks:
         stratum: The stratum of each analysis block, ascending.
         end: Its end, ascending within a stratum.
         ends: The moments up to which looks cover exposures: the distinct ends, each day from the
-            start on in which no unit came, and the end of the horizon; ascending.
+            start on in which no unit came, the contrast time after a deploy to all or none, and
+            the end of the horizon; ascending.
         units_since: Where the oldest open analysis block begins that holds a unit; the end of the
             known blocks where none does.
         crowd_since: Where the oldest open analysis block begins that needs more units of any
             stratum to end; None while treatment's share is declared.
-        ends_by: When the first open analysis block ends, or a day without a unit, if no unit
-            comes.
+        ends_by: When the first open analysis block ends, or a day without a unit, or the contrast
+            time, if no unit comes.
     """
 
     stratum: Ints
@@ -84,6 +85,8 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
     holding = [chain.open_from for chain in chains if chain.open_units]
     end = np.concatenate([np.empty(0, dtype=np.int64), *(chain.ends for chain in chains)])
     day = DAY // size
+    over = _contrast_ends(series)
+    to_come = [(units.blocks // day + 1) * day, *over[over > units.blocks].tolist()]
     return AnalysisBlocks(
         stratum=np.repeat(units.codes, [chain.ends.size for chain in chains]),
         end=series.begin + end * size,
@@ -92,8 +95,7 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
         crowd_since=None
         if rule.declared[-1]
         else series.begin + int(begins[~rule.crowded[begins]].min(initial=units.blocks)) * size,
-        ends_by=series.begin
-        + min(int(rule.latest[begins].min()), (units.blocks // day + 1) * day) * size,
+        ends_by=series.begin + min(int(rule.latest[begins].min()), *to_come) * size,
     )
 
 
@@ -229,9 +231,17 @@ def _chain(end: list[int], blocks: int) -> tuple[list[int], int]:
 
 
 def _ends_without_units(series: Series, units: _Units) -> Ints:
-    """Days from the start on in which no unit came, and the horizon, as far as is known."""
+    """Days in which no unit came, the ends of the contrast time, and the horizon, if known."""
     day = DAY // series.policy.block_seconds
     days = np.arange(0, units.blocks + 1, day)
-    idle = days[1:][np.diff(units.total[days]) == 0]
+    over = _contrast_ends(series)
+    idle = np.append(
+        days[1:][np.diff(units.total[days]) == 0], over[(over > 0) & (over <= units.blocks)]
+    )
     horizon = (series.horizon_end - series.begin) // series.policy.block_seconds
     return np.append(idle, horizon) if units.blocks == horizon else idle
+
+
+def _contrast_ends(series: Series) -> Ints:
+    """The blocks before which the contrast time after a deploy to all or none is over."""
+    return -((series.begin - series.contrast_ends) // series.policy.block_seconds)

@@ -23,9 +23,11 @@ Flags = NDArray[np.bool_]
 def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     """Whether the contrast has ended by each closing of an experiment's target.
 
-    Units came over the contrast time, W did not grow, and that is beyond chance. The clock alone
-    would close healthy canaries: at 100 units a day and a share of 1 %, 37 of 100 days have no unit
-    of treatment, and in 64 thin strata the arms may miss each other for days.
+    W did not grow over the contrast time, and a deploy to everybody or nobody has been known for as
+    long. Without such a deploy, units came over that time, and that W did not grow is beyond
+    chance. The clock alone would close healthy canaries: at 100 units a day and a share of 1 %, 37
+    of 100 days have no unit of treatment, and in 64 thin strata the arms may miss each other for
+    days.
 
     The chance is that every cell has a single arm: the product of πⁿ + (1−π)ⁿ over the cells of n
     units that closed since W last grew. A cell of a single unit has a single arm.
@@ -35,12 +37,9 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     again has the contrast time from then on.
     """
     history, span = _History.of(series, line, experiment), series.policy.contrast_seconds
-    absent = (
-        history.grew_within(history.units.sum(axis=0), span)
-        & ~history.grew_within(history.weight, span)
-        & (history.end - series.start >= span)
-    )
-    gone = np.zeros(absent.size, dtype=np.bool_)
+    apart = ~history.grew_within(history.weight, span) & (history.end - series.start >= span)
+    gone = apart & (series.ended_since(history.at) <= history.end - span)
+    absent = apart & ~gone & history.grew_within(history.units.sum(axis=0), span)
     closings = np.flatnonzero(absent)
     if closings.size:
         sent = np.array(

@@ -11,7 +11,7 @@ from msgspec import structs
 from domain.policy import KeepRecord, Numbers
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.cell import Ints
+from stats.counts.cell import Floats, Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.pooled_flag import PooledFlag
@@ -21,6 +21,8 @@ from stats.counts.unit_counts import UnitCounts
 Margin = float | Literal["default"] | None
 
 
+# Another build for everybody is no such end: the canary may go on rebased.
+_FOR_ALL_OR_NONE = (EndedBecause.PROMOTED, EndedBecause.WITHDRAWN)
 # Units of the arms of a flag that is drawn, by whether they have the arm that is drawn for them.
 DRAWN = ("as_drawn", "off_draw")
 
@@ -232,6 +234,22 @@ class Series:
     def ending(self, look: int) -> EndedBecause | None:
         """The end of the canary by its deploys, as known at a look."""
         return next((why for since, why in reversed(self.endings) if since <= look), None)
+
+    def ended_since(self, at: Ints) -> Floats:
+        """Since when, at some times, all or none are known to have the change; else infinity."""
+        since = np.full(at.shape, math.inf)
+        for known, why in self.endings:
+            after = at >= known
+            over = why in _FOR_ALL_OR_NONE
+            since[after] = np.minimum(since[after], known) if over else math.inf
+        return since
+
+    @property
+    def contrast_ends(self) -> Ints:
+        """When all or none have been known to have the change for the contrast time."""
+        span = self.policy.contrast_seconds
+        ends = np.array([known + span for known, _ in self.endings], dtype=np.int64)
+        return ends[self.ended_since(ends) == ends - span]
 
     @property
     def begin(self) -> int:

@@ -424,7 +424,7 @@ def test_a_canary_that_gets_its_share_again_goes_on_and_every_face_says_so(relea
     for _ in range(3):
         release.serve({B0: 0.5, C1: 0.5})
     release.deploy(C1, 0)
-    release.wait(26 * 60)
+    release.wait(23 * 60)
     release.serve({B0: 1})
     release.deploy(C1, 0.5)
     assert release.register_commit(C1) == experiment
@@ -435,3 +435,26 @@ def test_a_canary_that_gets_its_share_again_goes_on_and_every_face_says_so(relea
     situation = release.bound(experiment)["situation"]
     assert situation["state"] in {"comparing", "arriving"}
     assert "has had its share again since" in situation["sentence"]
+
+
+@pytest.mark.parametrize(("share", "because"), [(0.0, "withdrawn"), (1.0, "promoted")])
+def test_an_end_that_is_posted_late_closes_a_day_later_however_few_come(
+    release, share, because
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.5, base=B0)
+    experiment = release.register_commit(C1)
+    for _ in range(2):
+        release.serve({B0: 0.5, C1: 0.5})
+    ended_at = release.now
+    release.wait(28 * 60)
+    World.deploy(release, C1, share, deployed_at=ended_at.isoformat())
+    states: list[str] = []
+    for minutes in (5, 23 * 60, 3 * 60):
+        release.wait(minutes)
+        release.tick()
+        states.append(release.bound(experiment)["situation"]["state"])
+    assert states == [because, because, "ended"]
+    assert release.evidence(experiment)["ended_because"] == because
+    release.deploy(C1, 0.5)
+    assert release.register_commit(C1) != experiment

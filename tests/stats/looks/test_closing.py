@@ -8,6 +8,7 @@ import pytest
 
 from domain.metric import DAY
 from domain.policy import Numbers
+from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.decision.evidence import Decision, evaluate
 from stats.looks.series import Series
@@ -20,10 +21,11 @@ WHOLE_HOUR = 3600
 POLICY = Numbers(block_min_units=1)
 
 
-def decided(series: Maker, rows: list[Row], *steps: tuple[int, float | None]) -> Decision:
+def decided(
+    series: Maker, rows: list[Row], *steps: tuple[int, float | None], **read: Any
+) -> Decision:
     """The decision on rows (hour, stratum, n1, n0), with shares declared from some hours on."""
     cells = sorted((hour * HOUR, stratum, n1, 0, n0, 0) for hour, stratum, n1, n0 in rows)
-    read: dict[str, Any] = {}
     if steps:
         ends: list[int | None] = [hour * WHOLE_HOUR for hour, _ in steps[1:]]
         read["allocation"] = tuple(
@@ -120,6 +122,26 @@ def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series) -> None:
     threes = [(20 + i, i, *((0, 3) if i else (3, 0))) for i in range(22)]
     assert decided(series, [*BOTH, *threes], (0, 0.5)).ended_because == "superseded"
     assert not decided(series, [*BOTH, *threes], (0, 0.5), (4, 0.97)).decided
+
+
+@pytest.mark.parametrize(
+    ("hours", "because"),
+    [
+        ([(4, "withdrawn")], "withdrawn"),
+        ([(4, "promoted"), (20, "promoted")], "promoted"),
+        ([(4, "withdrawn"), (20, None)], None),
+        ([(4, "withdrawn"), (20, None), (25, "promoted")], None),
+        # A canary whose base was replaced may go on rebased, however few come.
+        ([(4, "superseded")], None),
+        ([(30, "withdrawn")], None),
+    ],
+)
+def test_a_deploy_that_ends_a_canary_closes_it_a_day_later_without_a_unit(
+    hours, because, series
+) -> None:
+    endings = tuple((hour * WHOLE_HOUR, EndedBecause(why) if why else None) for hour, why in hours)
+    decision = decided(series, [*BOTH, (40, 0, 0, 0)], (0, 0.5), endings=endings)
+    assert (decision.ended_because, decision.decided) == (because, because is not None)
 
 
 def test_lack_of_contrast_takes_a_day_however_many_units_come(series) -> None:
