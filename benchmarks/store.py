@@ -91,7 +91,7 @@ def deploy(
         allocation=share,
         idempotency_key=None,
     )
-    return record_deploy(connection, project_id, request).record["deploy_id"]
+    return record_deploy(connection, project_id, request).record.deploy_id
 
 
 def register_frozen(connection: Connection, project_id: int, asked: Registration) -> None:

@@ -124,14 +124,14 @@ def _check(result: QueryResult) -> None:
         pass
 
 
-def _batches(result: QueryResult) -> Iterator[list[dict[str, Any]]]:
+def _batches(result: QueryResult) -> Iterator[list[object]]:
     for _, events in result.batches():
         bodies = [msgspec.json.decode(event) for event in events]
         for begin in range(0, len(bodies), _MOST_EVENTS):
             yield bodies[begin : begin + _MOST_EVENTS]
 
 
-def _sent(service: Remote, events: list[dict[str, Any]]) -> dict[str, Any]:
+def _sent(service: Remote, events: list[object]) -> dict[str, Any]:
     """Returns the receipt of events; while the service is busy they are sent again."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:

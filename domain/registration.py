@@ -49,12 +49,12 @@ class Registration:
     unseen_guardrails: Sequence[str] = ()
 
     @classmethod
-    def of_stored(cls, members: Mapping[str, Any]) -> Self:
+    def of_stored(cls, members: Mapping[str, object]) -> Self:
         """Returns the registration of stored members."""
         return msgspec.convert(members, cls)
 
     @property
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         """Its members that are stored, absent ones left out."""
         named = {name: getattr(self, name) for name in _STORED}
         return msgspec.to_builtins(

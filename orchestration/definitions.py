@@ -4,8 +4,6 @@ Each run, the daemon and the code server import them. What computes (`stats`, th
 takes another CPU second to import: functions import it when they run.
 """
 
-from typing import Any
-
 import dagster as dg
 
 from orchestration.dagster.answers import ShownAnswers
@@ -28,7 +26,7 @@ from orchestration.ledger.asset import ledger, own_splits
 refuse_storage()
 
 
-def resources(store: Store) -> dict[str, Any]:
+def resources(store: Store) -> dict[str, object]:
     """Returns what the assets, checks, schedules and sensors are handed."""
     return {"store": store, "engine": DayEngine(), "answers": ShownAnswers()}
 

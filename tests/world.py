@@ -80,7 +80,7 @@ def record_deploy(
     )
     record = deploys.record_deploy(connection, project_id, request).record
     freeze_registered(connection)
-    return record["deploy_id"]
+    return record.deploy_id
 
 
 def register_experiment(connection: Connection, project_id: int, **members: Any) -> str:

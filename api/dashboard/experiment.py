@@ -211,7 +211,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     }
 
 
-def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, Any] | None:
+def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, object] | None:
     """Returns the drawings of an experiment; None where there are not two looks to draw."""
     picture = picture_of(document, contract)
     if picture is None or len(picture.drawn) < 2:
@@ -256,7 +256,7 @@ def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:
     return [(look, look.at.timestamp() == fired) for look in reversed(latest)]
 
 
-def _checks(document: Evidence, *, is_final: bool) -> list[dict[str, Any]]:
+def _checks(document: Evidence, *, is_final: bool) -> list[dict[str, object]]:
     """Returns what must hold for a comparison to be fair, and whether it does."""
     beside = {
         Cause.SAMPLE_RATIO: tipping_sentence(document),

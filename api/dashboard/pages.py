@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
 from fastapi import APIRouter
 from sqlalchemy import Connection
@@ -27,14 +28,15 @@ from api.runtime.checklists import checklists
 from api.wire.problem import Problem
 from domain.contract import is_fair
 from domain.document import Interval
-from domain.wording.headline import headline_of
+from domain.wording.headline import Headline, headline_of
 from domain.words import State
-from storage.experiments.reach import reached_routes
+from storage.experiments.deploy_record import DeployRecord, PostedCommit
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
 from storage.views.deploys import read_deploy
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 from storage.views.ramps import ListedRamp, list_ramps, read_ramp_of
+from storage.views.reach import reached_routes
 from storage.views.recent_traffic import read_names
 
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
@@ -109,7 +111,7 @@ async def get_deploy(request: Request) -> Response:
     def reading(
         connection: Connection, visitor: Visitor
     ) -> tuple[
-        dict[str, Any], ListedRamp | None, dict[str, list[str]], list[ListedFinding], list[str]
+        DeployRecord, ListedRamp | None, dict[str, list[str]], list[ListedFinding], list[str]
     ]:
         deploy = read_deploy(connection, visitor.project_id, deploy_id)
         ramp = read_ramp_of(connection, visitor.project_id, deploy)
@@ -118,7 +120,7 @@ async def get_deploy(request: Request) -> Response:
             deploy,
             ramp,
             reached_routes(connection, visitor.project_id, deploy),
-            findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
+            findings_of_commits(connection, visitor.project_id, deploy.environment, commits),
             read_names(connection, visitor.project_id),
         )
 
@@ -126,7 +128,7 @@ async def get_deploy(request: Request) -> Response:
     return page(
         request,
         "deploy.html",
-        deploy=_whole(deploy),
+        deploy=deploy,
         ramp=None if ramp is None else _listed([ramp])[0],
         routes=routes,
         lines=[_line(finding) for finding in findings],
@@ -196,25 +198,30 @@ def _cursor(request: Request) -> str | None:
     return cursor
 
 
-_COMMIT = ("message", "author", "branch", "url", "committed_at", "pull_request")
-_FILE = ("previous_filename", "additions", "deletions")
+class RampRow(NamedTuple):
+    """A ramp in the list of deploys: its last deploy by its name, its steps, and their bars."""
+
+    deploy: DeployRecord
+    commit: str
+    steps: Sequence[DeployRecord]
+    is_cut: bool
+    bars: Sequence[Mapping[str, float]]
 
 
-def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
+def _listed(ramps: Sequence[ListedRamp]) -> list[RampRow]:
     """Returns ramps as rows, each commit by its name: steps are often posted without a name."""
-    commits: dict[str, dict[str, Any]] = {}
+    commits: dict[str, PostedCommit] = {}
     for ramp in ramps:
         for step in ramp.steps:
-            commit = {name: value for name, value in step["commit"].items() if value is not None}
-            commits.setdefault(ramp.commit, {}).update(commit)
+            commits[ramp.commit] = {**commits.get(ramp.commit, step.commit), **step.commit}
     return [
-        {
-            "deploy": _whole({**ramp.last, "commit": commits[ramp.commit]}),
-            "commit": ramp.commit,
-            "steps": ramp.steps,
-            "is_cut": ramp.is_cut,
-            "bars": _bars([step["allocation"] for step in ramp.steps]),
-        }
+        RampRow(
+            deploy=replace(ramp.last, commit=commits[ramp.commit]),
+            commit=ramp.commit,
+            steps=ramp.steps,
+            is_cut=ramp.is_cut,
+            bars=_bars([step.allocation for step in ramp.steps]),
+        )
         for ramp in ramps
     ]
 
@@ -232,33 +239,36 @@ def _bars(shares: Sequence[float | None]) -> list[dict[str, float]]:
     ]
 
 
-def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a deploy with every member of its commit and files; absent members are None."""
-    files = (deploy["diff"] or {}).get("files", [])
-    return {
-        **deploy,
-        "commit": {**dict.fromkeys(_COMMIT), **deploy["commit"]},
-        "files": [{**dict.fromkeys(_FILE), **file} for file in files],
-    }
+class FindingLine(NamedTuple):
+    """An experiment in a list: its answer, its lift over control's level, and its interval."""
+
+    finding: ListedFinding
+    headline: Headline
+    reason: str
+    fair: bool
+    relative: float | None
+    bar: Mapping[str, float] | None
+    decided: bool
+    progress: Mapping[str, float] | None
 
 
-def _line(finding: ListedFinding) -> dict[str, Any]:
+def _line(finding: ListedFinding) -> FindingLine:
     contract, current = finding.contract, finding.situation
     document = finding.evidence
     control = None if document is None else document.arms.control.level
     lift, interval = contract.lift, contract.ci
     if document is not None and (lift is None or interval is None):
         lift, interval = document.totals.lift, document.totals.ci
-    return {
-        "finding": finding,
-        "headline": headline_of(contract, current),
-        "reason": reason_of(contract, finding.reason, current),
-        "fair": is_fair(contract),
-        "relative": None if lift is None or not control else lift / abs(control),
-        "bar": None if lift is None or interval is None else _bar(lift, interval),
-        "decided": contract.decided,
-        "progress": _progress(finding),
-    }
+    return FindingLine(
+        finding=finding,
+        headline=headline_of(contract, current),
+        reason=reason_of(contract, finding.reason, current),
+        fair=is_fair(contract),
+        relative=None if lift is None or not control else lift / abs(control),
+        bar=None if lift is None or interval is None else _bar(lift, interval),
+        decided=contract.decided,
+        progress=_progress(finding),
+    )
 
 
 def _progress(finding: ListedFinding) -> dict[str, float] | None:

@@ -38,6 +38,7 @@ from api.wire.shape import (
 )
 from domain.absence import NOTHING_RULE, is_nothing, is_null
 from domain.document import time_text
+from storage.experiments.deploy_record import PostedCommit, PostedDiff
 from storage.experiments.deploys import DeployRequest, RecordedDeploy, last_deploy, record_deploy
 from storage.verdicts.announcements import announce_base_moves
 
@@ -101,14 +102,15 @@ class Diff(OpenShape):
     ) = None
     files: LongList[ChangedFile] = Field(default=[])
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> PostedDiff:
         """Returns the stored part of the diff."""
         base = (
             self.base_commit.sha if isinstance(self.base_commit, NamedCommit) else self.base_commit
         )
         files = [file.model_dump(exclude_none=True) for file in self.files]
         is_named = base is not None and not is_null(base)
-        return {"base_commit": base, "files": files} if is_named else {"files": files}
+        named = {"base_commit": base} if is_named else {}
+        return msgspec.convert({**named, "files": files}, PostedDiff)
 
 
 class Deploy(Shape):
@@ -127,7 +129,7 @@ class Deploy(Shape):
         """Returns the deploy as the store takes it, with its slow parts already computed."""
         wanted = DeployRequest(
             environment=self.environment or PRODUCTION,
-            commit=self.commit.model_dump(exclude_none=True),
+            commit=msgspec.convert(self.commit.model_dump(exclude_none=True), PostedCommit),
             deployed_at=self.deployed_at,
             graph=None if self.graph is None else self.graph.document,
             diff=None if self.diff is None else self.diff.document(),
@@ -233,7 +235,7 @@ async def post_deploy(
         {
             "deploy": recorded.record,
             "dashboard_url": f"{public_address(request, shared.settings)}"
-            f"/dashboard/deploys/{recorded.record['deploy_id']}",
+            f"/dashboard/deploys/{recorded.record.deploy_id}",
         },
         status=200 if recorded.replayed else 201,
         headers={"Idempotent-Replayed": "true"} if recorded.replayed else None,
@@ -274,9 +276,9 @@ async def get_last_deploy(
     ] = False,
 ) -> Response:
     """Return the deploy of an environment with the greatest `deployed_at`, and its graph."""
-
-    def reading_last(connection: Connection) -> tuple[dict[str, Any], str | None]:
-        return last_deploy(connection, caller.project_id, environment, standing=standing)
-
-    deploy, graph = await runtime(request).store.run(reading_last)
+    deploy, graph = await runtime(request).store.run(
+        lambda connection: last_deploy(
+            connection, caller.project_id, environment, standing=standing
+        )
+    )
     return answer({"deploy": deploy, "graph": None if graph is None else msgspec.Raw(graph)})

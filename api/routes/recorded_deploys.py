@@ -2,10 +2,9 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,14 +38,13 @@ class WithdrawnDeploy(Shape):
 )
 async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Response:
     """Withdraw a record while no experiment rests on it; the same post is then a new deploy."""
-
-    def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
-        if not _DEPLOY_ID.fullmatch(deploy_id):
-            raise Missing("unknown_deploy", "there is no such deploy")
-        by = caller.actor(connection)
-        return withdraw_deploy(connection, caller.project_id, deploy_id, by=by)
-
-    deploy, withdrawn_at = await runtime(request).store.run(withdrawing)
+    if not _DEPLOY_ID.fullmatch(deploy_id):
+        raise Missing("unknown_deploy", "there is no such deploy")
+    deploy, withdrawn_at = await runtime(request).store.run(
+        lambda connection: withdraw_deploy(
+            connection, caller.project_id, deploy_id, by=caller.actor(connection)
+        )
+    )
     return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})
 
 
@@ -74,15 +72,13 @@ async def get_deploys(
     ] = None,
 ) -> Response:
     """List the project's deploys with their commits, the newest first."""
-
-    def listing(connection: Connection) -> list[dict[str, Any]]:
+    deploys = await runtime(request).store.run(
         # A row more than shown says that there is a next page.
-        return list_deploys(
+        lambda connection: list_deploys(
             connection, caller.project_id, environment=environment, limit=limit + 1, before=cursor
         )
-
-    deploys = await runtime(request).store.run(listing)
+    )
     page = deploys[:limit]
     return answer(
-        {"deploys": page, "next_cursor": page[-1]["deploy_id"] if len(deploys) > limit else None}
+        {"deploys": page, "next_cursor": page[-1].deploy_id if len(deploys) > limit else None}
     )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import (
@@ -219,7 +219,7 @@ def _stored_form(
 
 def _receipt(
     events: Sequence[RevenueEvent], recorded: RecordedRevenue, unknown: Mapping[str, int]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     accepted = recorded.accepted
     rare = {"restamped": recorded.restamped, "unknown": unknown}
     return {

@@ -32,15 +32,15 @@ class PlainRoute(APIRoute):
 
 def reading(
     *,
-    body: Mapping[str, Any] | None = None,
-    examples: Mapping[str, Any] | None = None,
+    body: Mapping[str, object] | None = None,
+    examples: Mapping[str, object] | None = None,
     keys: Sequence[str] = ("ProjectKey",),
-    parameters: Sequence[Mapping[str, Any]] = (),
+    parameters: Sequence[Mapping[str, object]] = (),
     required: bool = True,
     problems: Sequence[str] = (),
     last_wins: bool = False,
-    failures: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    failures: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """Returns the OpenAPI members of an operation that reads its request by itself.
 
     Args:
@@ -49,15 +49,14 @@ def reading(
             bring.
         failures: JSON schema of a failure by content type, where another protocol has its own.
     """
-    operation: dict[str, Any] = {OWN_PROBLEMS: list(problems), OWN_FAILURES: failures or {}}
+    own = [*problems, *(("duplicate_member",) if body is not None and not last_wins else ())]
+    operation: dict[str, object] = {OWN_PROBLEMS: own, OWN_FAILURES: failures or {}}
     if keys:
         operation["security"] = [{key: []} for key in keys]
     if parameters:
         operation["parameters"] = list(parameters)
     if body is not None:
         shown = {name: {"value": value} for name, value in (examples or {}).items()}
-        if not last_wins:
-            operation[OWN_PROBLEMS].append("duplicate_member")
         operation["requestBody"] = {
             "required": required,
             "content": {
@@ -67,19 +66,19 @@ def reading(
     return operation
 
 
-def answered(*structs: type[msgspec.Struct]) -> dict[str, Any]:
+def answered(*structs: type[msgspec.Struct]) -> dict[str, object]:
     """Returns the members of an answer whose JSON is any of some structs."""
     content = json_body(*structs)["application/json"]
     return {"content": {"application/json": {"schema": content}}}
 
 
-def answered_list(struct: type[msgspec.Struct]) -> dict[str, Any]:
+def answered_list(struct: type[msgspec.Struct]) -> dict[str, object]:
     """Returns the members of an answer whose JSON is an array of a struct."""
     items = json_body(struct)["application/json"]
     return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
 
 
-def json_body(*models: type) -> dict[str, Any]:
+def json_body(*models: type) -> dict[str, object]:
     """Returns the schema of a JSON body that is any of some models."""
     MODELS.update((model.__name__, model) for model in models)
     refs = [{"$ref": REF.format(model=model.__name__)} for model in models]

@@ -297,8 +297,8 @@ class EventReader:
         }
 
     def _of_unit(
-        self, user: bytes | None, properties: Mapping[str, Any] | None
-    ) -> tuple[bytes | None, dict[str, Any]]:
+        self, user: bytes | None, properties: Mapping[str, object] | None
+    ) -> tuple[bytes | None, dict[str, object]]:
         """Returns the pseudonym of the unit that an event names, and properties with its user's."""
         unit = self.unit or ""
         try:
@@ -532,7 +532,7 @@ def _as_texts(flags: Mapping[str, FlagValue | None]) -> dict[str, str | bool]:
     }
 
 
-def _encoded(properties: dict[str, Any]) -> str:
+def _encoded(properties: dict[str, object]) -> str:
     encoded = msgspec.json.encode(properties)
     if len(encoded) > FREE_FORM_BYTES:
         detail = f"at most {FREE_FORM_BYTES} bytes as JSON"

@@ -95,7 +95,7 @@ def _trimmed(name: str) -> str:
     return name.strip()
 
 
-def _small(members: dict[str, Any]) -> dict[str, Any]:
+def _small(members: dict[str, object]) -> dict[str, object]:
     if free_form_bytes(members) > FREE_FORM_BYTES:
         raise PydanticCustomError(
             "too_large", "at most {most} bytes as JSON", {"most": FREE_FORM_BYTES}
@@ -103,7 +103,7 @@ def _small(members: dict[str, Any]) -> dict[str, Any]:
     return members
 
 
-def free_form_bytes(members: dict[str, Any]) -> int:
+def free_form_bytes(members: dict[str, object]) -> int:
     """Returns how many bytes a free-form object takes as compact JSON in UTF-8."""
     return len(json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode())
 

@@ -105,7 +105,7 @@ def plain(document: object, *, room: int = DEEPEST) -> bool:
     return True
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise _DuplicateMemberError
@@ -149,7 +149,7 @@ def _faults(node: object, *, pointer: str, room: int) -> Iterator[Fault]:
             yield from _faults_of_members(node, pointer=pointer, room=room - 1)
 
 
-def _faults_of_members(node: dict[str, Any], *, pointer: str, room: int) -> Iterator[Fault]:
+def _faults_of_members(node: dict[str, object], *, pointer: str, room: int) -> Iterator[Fault]:
     for name, child in node.items():
         if (detail := _unstorable(name)) is not None:
             yield Fault(at=pointer, code="unstorable_text", detail=f"a member's name: {detail}")

@@ -154,7 +154,7 @@ class ExperimentPlan:
         for members in _deploys(experiment, self.named.environment, start):
             request = validated(_DEPLOY, members).request(None)
             recorded = record_deploy(connection, self.project_id, request, receipt=receipt)
-            deploy_id = recorded.record["deploy_id"]
+            deploy_id = recorded.record.deploy_id
         return deploy_id
 
 
@@ -212,10 +212,10 @@ def _whole(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, Any]]:
+def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, object]]:
     """Returns the bodies of the two deploys, as `POST /v1/deploys` takes them."""
     control, at = experiment.control_commit, start - _CONTROL_BEFORE
-    first: dict[str, Any] = {
+    first: dict[str, object] = {
         "commit": {"sha": control},
         "deployed_at": time_text(at),
         "environment": environment,
@@ -286,7 +286,7 @@ def _with_definition(
 
 
 def _define(
-    settings: dict[str, Any], name: str, value: object, *, place: str, path: str = ""
+    settings: dict[str, object], name: str, value: object, *, place: str, path: str = ""
 ) -> None:
     """Sets a member of the settings, unless they say something else."""
     known = settings.get(name)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ class ImportReport:
     experiments: Sequence[ExperimentCount]
     is_rehearsal: bool
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Returns the report as JSON."""
         return {
             "dry_run": self.is_rehearsal,
@@ -210,7 +209,7 @@ def _wider(judgement: ExperimentCount) -> str:
     )
 
 
-def _document(judgement: ExperimentCount) -> dict[str, Any]:
+def _document(judgement: ExperimentCount) -> dict[str, object]:
     history, experiment = judgement.history, judgement.experiment
     return {
         "experiment_id": judgement.experiment_id,

@@ -3,9 +3,8 @@
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -232,7 +231,7 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
     _print_settings(settings_document(stored), as_json=as_json)
 
 
-def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def _print(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows))
         return
@@ -240,7 +239,7 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     Console().print(table(cells, *(rows[0] if rows else ())))
 
 
-def _print_settings(document: dict[str, Any], *, as_json: bool) -> None:
+def _print_settings(document: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document))
         return

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -259,12 +260,7 @@ def verdicts(
             **decided_last,
             "changed": len(changed),
             "published_now": len(published),
-            "open": counts.open,
-            "decided": counts.decided,
-            "keep": counts.keep,
-            "rollback": counts.rollback,
-            "iterate": counts.iterate,
-            "no_answer": counts.no_answer,
+            **asdict(counts),
             "seconds": _since(begun),
             "open_experiments": dg.MetadataValue.asset(EVIDENCE),
         }

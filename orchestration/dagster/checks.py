@@ -5,7 +5,8 @@ by the database and by the contract itself.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -15,7 +16,9 @@ from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
 from orchestration.outbound.links import experiment_link
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
+
+    from storage.views.sources import SourceTimes
 
 _Look = Callable[[Store], dg.AssetCheckResult]
 
@@ -194,14 +197,15 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     with store.reading() as connection:
         uneven = units_that_do_not_add_up(connection)
         lost = lost_sessions(connection)
-    columns = ["experiment_id", "in_arms", "in_cells", "accounted", "units"]
     return dg.AssetCheckResult(
         passed=not uneven and not lost,
         metadata={
             "uneven_experiments": len(uneven),
             "lost_units": sum(lost.values()),
             **filled(
-                uneven=[{name: str(getattr(row, name)) for name in columns} for row in uneven],
+                uneven=[
+                    {name: str(value) for name, value in asdict(each).items()} for each in uneven
+                ],
                 lost_sessions=dict(list(lost.items())[:MOST_ROWS]),
             ),
         },
@@ -233,7 +237,7 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     )
 
 
-def _lags(rows: "Sequence[Row[Any]]") -> Rows:
+def _lags(rows: "Sequence[SourceTimes]") -> Rows:
     return [
         {
             "project": plain(row.project),

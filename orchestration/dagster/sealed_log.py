@@ -131,7 +131,7 @@ with warnings.catch_warnings():
         )
 
 
-def _of_day(day: "SealedDay") -> dict[str, Any]:
+def _of_day(day: "SealedDay") -> dict[str, int | float]:
     return {
         "dagster/partition_row_count": day.rows,
         "hours": day.hours,

@@ -1,7 +1,6 @@
 """The payload of a webhook: the body of an announcement in each format."""
 
 import json
-from typing import Any
 
 from domain.document import document_text, time_text
 from orchestration.outbound.links import experiment_address
@@ -67,7 +66,7 @@ def slack_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _github(announcement: Announcement) -> dict[str, Any]:
+def _github(announcement: Announcement) -> dict[str, object]:
     """Returns a `repository_dispatch`, whose payload may hold ten members at most."""
     contract = json.loads(announcement.contract)
     return {
@@ -81,7 +80,7 @@ def _github(announcement: Announcement) -> dict[str, Any]:
     }
 
 
-def _facts(announcement: Announcement) -> dict[str, Any]:
+def _facts(announcement: Announcement) -> dict[str, object]:
     return {
         "project": announcement.project,
         "experiment_id": announcement.experiment_id,

@@ -2,15 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Self
 
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import Cause
+from domain.policy import Policy
 from domain.registration import Registration
+from storage.experiments.deploy_record import PostedCommit, StoredDeploy
+from storage.postgres.rows import value_of
 from storage.schema.policy_columns import HAS_FLAG, IS_PORTFOLIO, OWN_COMMIT
 from storage.tenants.settings import Settings
 
@@ -37,10 +40,46 @@ class Provenance:
     branch: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenExperiment:
+    """An open experiment that a registration may meet again; without a policy before its freeze."""
+
+    experiment_id: str
+    target_metric: str
+    control_commit: str | None
+    request: Registration
+    policy: Policy | None
+
+    @classmethod
+    def of(cls, row: Row[*tuple[object, ...]]) -> Self:
+        """Returns the experiment of a row of `experiments`."""
+        policy = None if row.policy is None else Policy.of(row.policy)
+        return value_of(cls, row, request=Registration.of_stored(row.request), policy=policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """The experiments of a change before a registration.
+
+    Attributes:
+        attempts: How many experiments are tried again.
+        newest: The last of them in their order.
+        is_repeated: Whether any was on its metric.
+        history_until: Up to when history came to the environment.
+        known: The open experiment of the same change or commit.
+    """
+
+    attempts: int
+    newest: list[str]
+    is_repeated: bool
+    history_until: datetime | None
+    known: OpenExperiment | None
+
+
 _UNKNOWN = Provenance(patch_id=None, pull_request=None, branch=None)
 
 
-def provenance_of(commit: Mapping[str, Any], *, default_branch: str) -> Provenance:
+def provenance_of(commit: PostedCommit, *, default_branch: str) -> Provenance:
     """Returns the provenance of a commit as it was posted."""
     number = re.search(r"\d+(?=/?$)", str(commit.get("pull_request") or ""))
     branch = commit.get("branch")
@@ -134,23 +173,21 @@ FROM (VALUES (1)) AS asked LEFT JOIN same ON true
 
 def read_past(
     connection: Connection,
-    deploy: Row[Any],
+    deploy: StoredDeploy,
     request: Registration,
     settings: Settings,
     *,
     metric: str,
     change: Sequence[str],
     bound_at: datetime,
-) -> Row[Any]:
-    """Returns the open experiment of the same change or commit, if any, in a row with its tries.
+) -> Past:
+    """Returns the experiments of the same change before one that binds now.
 
-    These are `attempts`: how many experiments an experiment tries again that binds now. Beside them
-    `newest`, the last of them in their order; `is_repeated`, whether any was on its metric; and
-    `history_until`, up to when history came. Attempts are the experiments of the environment that
-    were bound in the 28 days before, whatever their target, whose change has a part of this change,
-    or whose commit comes from the same patch, pull request or branch; but none that ended before
-    anything was compared, and none of which the gate `unit`, `control_unnamed` or `user_unnamed`
-    held every look (docs/statistics.md, 'Attempts').
+    Its attempts are the experiments of the environment that were bound in the 28 days before,
+    whatever their target, whose change has a part of this change, or whose commit comes from the
+    same patch, pull request or branch; but none that ended before anything was compared, and none
+    of which the gate `unit`, `control_unnamed` or `user_unnamed` held every look
+    (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.
@@ -158,7 +195,7 @@ def read_past(
     flag, known = request.treatment_flag, _UNKNOWN
     if flag is None:
         known = provenance_of(deploy.commit, default_branch=settings.default_branch)
-    return connection.execute(
+    row = connection.execute(
         _PAST if known == _UNKNOWN else _PAST_OF_PROVENANCE,
         {
             "project_id": deploy.project_id,
@@ -173,3 +210,5 @@ def read_past(
             **asdict(known),
         },
     ).one()
+    met = None if row.experiment_id is None else OpenExperiment.of(row)
+    return value_of(Past, row, known=met)

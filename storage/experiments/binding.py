@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, or_, select, text, update
+from sqlalchemy import Connection, or_, select, text, update
 
 from domain.lineage.serving import Serving
 from domain.metric import Metric
 from domain.registration import Registration
-from storage.experiments.attempts import read_past
+from storage.experiments.attempts import Past, read_past
 from storage.experiments.commit_ids import commit_meant, remember_new_id
+from storage.experiments.deploy_record import StoredDeploy
 from storage.experiments.histories import remember_base
 from storage.experiments.readings import HISTORY_DAYS
 from storage.experiments.serving import AHEAD, later_build, read_serving
@@ -31,7 +31,6 @@ class Scope:
 
     Attributes:
         began_at: When its declaration began; the deploy of a flag, which is on later.
-        past: The experiments of the change before it (`read_past`).
         serving: The builds of its environment as known then; None for a flag.
         later_build: The build that users have instead, where nobody named a control and the
             treatment is a hold-back.
@@ -39,7 +38,7 @@ class Scope:
         is_new: Whether nobody named its control before.
     """
 
-    deploy: Row[Any]
+    deploy: StoredDeploy
     request: Registration
     settings: Settings
     metric: str
@@ -47,7 +46,7 @@ class Scope:
     change: list[str]
     known_at: datetime
     began_at: datetime
-    past: Row[Any]
+    past: Past
     serving: Serving | None = None
     later_build: str | None = None
     base: str | None = None
@@ -80,7 +79,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bind_waiting(
-    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
+    connection: Connection, project_id: int, deploy: StoredDeploy, *, bound_at: datetime
 ) -> dict[str, str | None]:
     """Binds the waiting experiments in the order of registration; returns each with its control."""
     bound: dict[str, str | None] = {}
@@ -128,7 +127,7 @@ def bind_waiting(
 
 def scope_of(
     connection: Connection,
-    deploy: Row[Any],
+    deploy: StoredDeploy,
     request: Registration,
     settings: Settings,
     *,
@@ -213,7 +212,7 @@ def remember_control(
 
 def bound_columns(
     connection: Connection, scope: Scope, *, chose_guardrails: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the columns of a bound experiment, but for the time of its binding."""
     deploy, request, settings, serving = scope.deploy, scope.request, scope.settings, scope.serving
     past, flag = scope.past, request.treatment_flag

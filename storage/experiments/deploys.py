@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select, text
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.experiments.binding import bind_waiting
@@ -16,6 +16,14 @@ from storage.experiments.commit_ids import (
     commits_of,
     recognize_awaited,
     remember_commit_ids,
+)
+from storage.experiments.deploy_record import (
+    DeployRecord,
+    PostedCommit,
+    PostedDiff,
+    StoredDeploy,
+    changed_files,
+    read_deploys,
 )
 from storage.experiments.graphs import (
     Graph,
@@ -46,10 +54,10 @@ class DeployRequest:
     """A deploy as posted, its form checked; times in UTC, commit ids in lower case."""
 
     environment: str
-    commit: Mapping[str, Any]
+    commit: PostedCommit
     deployed_at: datetime | None
     graph: Mapping[str, Any] | None
-    diff: Mapping[str, Any] | None
+    diff: PostedDiff | None
     allocation: float | None
     idempotency_key: str | None
 
@@ -61,7 +69,12 @@ class DeployRequest:
     @property
     def named_base(self) -> str | None:
         """The base, as it is written."""
-        return (self.diff or {}).get("base_commit")
+        return (self.diff or PostedDiff()).get("base_commit")
+
+    @property
+    def names_all_files(self) -> bool:
+        """Whether its diff names all files that changed."""
+        return len((self.diff or PostedDiff()).get("files", ())) < _FILES_CAP
 
     def prepare(self) -> None:
         """Computes the slow parts of a large graph before any lock is taken."""
@@ -107,7 +120,7 @@ class Receipt:
 class RecordedDeploy:
     """A deploy's record; `replayed` when the same deploy had been posted before."""
 
-    record: dict[str, Any]
+    record: DeployRecord
     replayed: bool
 
 
@@ -132,7 +145,7 @@ def record_deploy(
     # A single post at a time in a project: each sees the deploys and experiments before it.
     project = lock_project(connection, project_id)
     if (earlier := _posted_before(connection, project_id, request)) is not None:
-        return RecordedDeploy(record=deploy_record(earlier), replayed=True)
+        return RecordedDeploy(record=earlier.record, replayed=True)
     previous = graph_id = current_graph_id(connection, project_id)
     if request.stored_graph is not None:
         graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
@@ -201,7 +214,8 @@ def _record(
         recorded_at=recorded_at,
     )
     recognize_awaited(connection, project_id, sha)
-    row = connection.execute(
+    (deploy,) = read_deploys(
+        connection,
         insert(deploys)
         .values(
             deploy_id=f"dep_{secrets.token_hex(10)}",
@@ -220,21 +234,22 @@ def _record(
             affected_routes=_affected_routes(
                 connection, project_id, request, graph_id=graph_id, previous=previous, base=base
             ),
-            affected_routes_complete=len((request.diff or {}).get("files", ())) < _FILES_CAP,
+            affected_routes_complete=request.names_all_files,
             idempotency_key=request.idempotency_key,
             digest=request.digest,
         )
-        .returning(deploys)
-    ).one()
-    bound = bind_waiting(connection, project_id, row, bound_at=recorded_at)
+        .returning(deploys),
+    )
+    bound = bind_waiting(connection, project_id, deploy, bound_at=recorded_at)
     announce()
-    receipt.deploys.append(row.deploy_id)
-    receipt.commits.add(row.commit_sha)
+    receipt.deploys.append(deploy.deploy_id)
+    receipt.commits.add(sha)
     receipt.ids.update(filter(None, (*written, *bound.values())))
     receipt.experiments += bound
-    record = deploy_record(row)
+    record = deploy.record
     if is_last:
-        record["recorded_at"] = receipt.receive(connection, project_id, row.environment)
+        received_at = receipt.receive(connection, project_id, deploy.environment)
+        record = replace(record, recorded_at=received_at)
     return RecordedDeploy(record=record, replayed=False)
 
 
@@ -263,7 +278,7 @@ SELECT at FROM received
 
 def _posted_before(
     connection: Connection, project_id: int, request: DeployRequest
-) -> Row[Any] | None:
+) -> StoredDeploy | None:
     meant = commits_meant(connection, project_id, request.commit["sha"])
     same = [
         and_(
@@ -274,13 +289,12 @@ def _posted_before(
     ]
     if request.idempotency_key is not None:
         same.append(deploys.c.idempotency_key == request.idempotency_key)
-    rows = connection.execute(
-        select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN, or_(*same))
-    ).all()
-    for row in rows:
-        if row.digest == request.digest or row.digest == _spelled_as(connection, request, row):
-            return row
-        if request.idempotency_key and row.idempotency_key == request.idempotency_key:
+    query = select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN, or_(*same))
+    for deploy in read_deploys(connection, query):
+        same_body = deploy.digest == request.digest
+        if same_body or deploy.digest == _spelled_as(connection, request, deploy):
+            return deploy
+        if request.idempotency_key and deploy.idempotency_key == request.idempotency_key:
             raise Conflict(
                 "idempotency_conflict", "this Idempotency-Key was used with another deploy"
             )
@@ -291,19 +305,19 @@ def _posted_before(
     return None
 
 
-def _spelled_as(connection: Connection, request: DeployRequest, row: Row[Any]) -> bytes:
+def _spelled_as(connection: Connection, request: DeployRequest, deploy: StoredDeploy) -> bytes:
     """Returns the digest of a request that writes the commits of a deploy in the same form."""
-    written = [row.commit["sha"], *row.commit.get("changes", ())]
-    if row.diff is not None and row.diff.get("base_commit") is not None:
-        written.append(row.diff["base_commit"])
+    written = [deploy.commit["sha"], *deploy.commit.get("changes", ())]
+    if deploy.diff is not None and (base := deploy.diff.get("base_commit")) is not None:
+        written.append(base)
     asked = [request.commit["sha"], *request.commit.get("changes", ()), request.named_base or ""]
-    commits = commits_of(connection, row.project_id, {*written, *filter(None, asked)})
+    commits = commits_of(connection, deploy.project_id, {*written, *filter(None, asked)})
     spelling = {commits[each]: each for each in written}
 
     def spelled(each: str) -> str:
         return spelling.get(commits[each], each)
 
-    commit = {**request.commit, "sha": spelled(request.commit["sha"])}
+    commit: PostedCommit = {**request.commit, "sha": spelled(request.commit["sha"])}
     if "changes" in commit:
         commit["changes"] = list(map(spelled, commit["changes"]))
     diff = request.diff
@@ -353,16 +367,6 @@ def _affected_routes(
     return routes_reaching(connection, project_id, known, set(files))
 
 
-def changed_files(diff: Mapping[str, Any] | None) -> list[str]:
-    """Returns the names, new and old, of the files that a diff changes."""
-    return [
-        name
-        for file in (diff or {}).get("files", ())
-        for name in (file["filename"], file.get("previous_filename"))
-        if name is not None
-    ]
-
-
 def graph_of_commit(
     connection: Connection, project_id: int, environment: str, commit: str | None
 ) -> str | None:
@@ -381,21 +385,9 @@ def graph_of_commit(
     ).scalar_one_or_none()
 
 
-def deploy_record(row: Row[Any]) -> dict[str, Any]:
-    """Returns a deploy as the API shows it."""
-    return {name: getattr(row, name) for name in _RECORDED}
-
-
-_RECORDED = (
-    *("deploy_id", "environment", "commit", "base_commit", "deployed_at", "recorded_at"),
-    *("graph_id", "diff", "allocation", "base_assumed"),
-    *("affected_routes", "affected_routes_complete"),
-)
-
-
 def last_deploy(
     connection: Connection, project_id: int, environment: str, *, standing: bool = False
-) -> tuple[dict[str, Any], str | None]:
+) -> tuple[DeployRecord, str | None]:
     """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
 
     Args:
@@ -410,18 +402,15 @@ def last_deploy(
     if standing:
         commit = standing_commit(connection, project_id, environment)
         chosen.append(deploys.c.commit_sha == commit)
-    row = connection.execute(
-        select(deploys)
-        .where(*chosen)
-        .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
-        .limit(1)
-    ).one_or_none()
-    if row is None:
+    newest = (deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
+    query = select(deploys).where(*chosen).order_by(*newest).limit(1)
+    if not (matching := read_deploys(connection, query)):
         raise Missing("no_deploy", "no deploy was recorded in this environment")
+    (deploy,) = matching
     graph = None
-    if row.graph_id is not None:
-        graph = graph_text(connection, project_id, row.graph_id)
-    return deploy_record(row), graph
+    if deploy.graph_id is not None:
+        graph = graph_text(connection, project_id, deploy.graph_id)
+    return deploy.record, graph
 
 
 # Other environments in which the commit of a waiting experiment x is deployed.

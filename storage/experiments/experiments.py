@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import structs
-from sqlalchemy import ColumnElement, Connection, Row, and_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, select, text, update
 
 from domain.contract import waiting_contract
 from domain.lineage.commit_id import SHORTEST, CommitId, CommitIds
@@ -17,8 +17,10 @@ from domain.lineage.flag import Flag
 from domain.metric import SLOW
 from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
+from storage.experiments.attempts import OpenExperiment
 from storage.experiments.binding import bound_columns, remember_control, scope_of
 from storage.experiments.commit_ids import EVER, commit_named, commits_meant, the_commit, whole_id
+from storage.experiments.deploy_record import StoredDeploy, read_deploys
 from storage.experiments.deploys import Receipt
 from storage.experiments.policy import watched_guardrails
 from storage.experiments.rules import (
@@ -29,6 +31,7 @@ from storage.experiments.rules import (
 )
 from storage.experiments.serving import nothing_to_judge
 from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.postgres.rows import value_of
 from storage.schema.clock import RECEIVED
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
@@ -82,7 +85,7 @@ def register(
         settings = structs.replace(settings, default_metric=metric)
     known_at = project.at if receipt is None else receipt.at
     scope = scope_of(connection, deploy, request, settings, metric=metric, known_at=known_at)
-    if (known := scope.past).experiment_id is not None:
+    if (known := scope.past.known) is not None:
         _require_same(known, request, settings=settings, control_commit=scope.control_commit)
         return _registered_again(connection, known, request)
     if scope.later_build is not None:
@@ -106,31 +109,32 @@ def register(
     return registered
 
 
-def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
+def _deploy(connection: Connection, project_id: int, request: Registration) -> StoredDeploy | None:
     """Returns the deploy that a registration names or means."""
     place = {"project_id": project_id, "environment": request.environment}
     if request.deploy_id is not None:
-        asked = {**place, "deploy_id": request.deploy_id}
-        row = connection.execute(_NAMED_DEPLOY, asked).one_or_none()
-        if row is None:
+        matching = read_deploys(connection, _NAMED_DEPLOY, **place, deploy_id=request.deploy_id)
+        if not matching:
             raise Invalid("unknown_deploy", "this project has no such deploy", pointer="/deploy_id")
+        (deploy,) = matching
         named = request.treatment_commit
-        if named is not None and row.commit_sha not in (
+        if named is not None and deploy.commit_sha not in (
             known.commit for known in commits_meant(connection, project_id, named)
         ):
             raise Invalid(
                 "commit_contradicts_deploy",
-                f"the deploy is of commit {whole_id(connection, project_id, row.commit_sha)}",
+                f"the deploy is of commit {whole_id(connection, project_id, deploy.commit_sha)}",
                 pointer="/treatment_commit",
             )
-        return row
+        return deploy
     if request.treatment_commit is None:
-        return connection.execute(_NEWEST_DEPLOY, place).one_or_none()
+        return next(iter(read_deploys(connection, _NEWEST_DEPLOY, **place)), None)
     written = request.treatment_commit
     rows = connection.execute(_LAST_STEPS, {**place, "written": written}).all()
     known = [CommitId(commit=row.known, id=row.id, recorded_at=row.known_at) for row in rows]
     commit = the_commit(written, CommitIds(known).meant(written, known_at=EVER))
-    return next((row for row in rows if row.known == commit and row.deploy_id is not None), None)
+    steps = (row for row in rows if row.known == commit and row.deploy_id is not None)
+    return next((value_of(StoredDeploy, row) for row in steps), None)
 
 
 # A statement of this text costs a request a third of what it costs built of its parts.
@@ -180,14 +184,15 @@ def _register_waiting(
         _is_flag(request.treatment_flag),
         verdicts.c.decided.is_(False),
     )
-    known = connection.execute(
+    row = connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
         .where(same)
         .order_by(experiments.c.registered_at)
         .limit(1)
     ).one_or_none()
-    if known is not None:
+    if row is not None:
+        known = OpenExperiment.of(row)
         _require_same(known, request, settings=settings, control_commit=request.control_commit)
         return _registered_again(connection, known, request)
     return _insert(
@@ -212,11 +217,11 @@ def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
 
 
 def _require_same(
-    known: Row[Any], request: Registration, *, settings: Settings, control_commit: str | None
+    known: OpenExperiment, request: Registration, *, settings: Settings, control_commit: str | None
 ) -> None:
     """Refuses another experiment under the name of an open experiment."""
     chosen: dict[str, object] = {}
-    held = Policy.of(known.policy) if known.policy else Registration.of_stored(known.request)
+    held = known.policy or known.request
     # The binding adds the duration of requests by itself.
     unnamed = {known.target_metric, SLOW} - {*(request.guardrails or ())}
     if request.routes is not None:
@@ -249,20 +254,20 @@ def _guardrails_of(held: Policy | Registration, settings: Settings) -> Sequence[
     return [each.of or each.name for each in held.guardrails]
 
 
-def _registered_again(connection: Connection, known: Row[Any], request: Registration) -> Registered:
+def _registered_again(
+    connection: Connection, known: OpenExperiment, request: Registration
+) -> Registered:
     """Adds to an experiment who asks for it, and members of its metadata, where none were said.
 
     No verdict reads them, apart from the mark of a portfolio, which stays as it was registered.
     """
-    said, own = known.request, known.request.get("metadata", {})
-    metadata = {
-        name: value for name, value in (request.metadata or {}).items() if name != PORTFOLIO
-    }
-    more = {"actor": said.get("actor") or request.actor, "metadata": metadata | own}
-    stored = said | {name: value for name, value in more.items() if value}
-    if stored != said:
+    before = known.request
+    asked = {name: value for name, value in (request.metadata or {}).items() if name != PORTFOLIO}
+    metadata = {**asked, **(before.metadata or {})} or before.metadata
+    after = replace(before, actor=before.actor or request.actor, metadata=metadata)
+    if after != before:
         this = experiments.c.experiment_id == known.experiment_id
-        connection.execute(update(experiments).where(this).values(request=stored))
+        connection.execute(update(experiments).where(this).values(request=after.stored))
     return Registered(experiment_id=known.experiment_id, created=False)
 
 

@@ -6,19 +6,27 @@ The pipeline freezes, in transactions that no writer waits for; whenever it does
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, func, select, text, update
+from sqlalchemy import Connection, func, select, text, update
 
 from domain.document import document_text
 from domain.policy import FrozenAnswer, Policy
 from domain.registration import Registration
 from storage.experiments.binding import Binding
+from storage.experiments.deploy_record import read_deploys
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.policy import Answers, Assignment, Start, freeze, next_question, start_of
+from storage.experiments.policy import (
+    Answers,
+    Assignment,
+    LearnedPrior,
+    Start,
+    freeze,
+    next_question,
+    start_of,
+)
 from storage.schema.clock import store_time
 from storage.schema.past_log import PATIENCE, PastFiles, PastLog
 from storage.schema.tables import deploys, experiments
@@ -82,7 +90,7 @@ def take_turn(
     # OFREP served control to all while the past was read: these units belong to no arm.
     assignment = replace(assignment, frozen_at=store_time(connection))
     policy = freeze(assignment, answers)
-    _store(connection, assignment.row, policy, start_of(assignment, answers))
+    _store(connection, experiment_id, policy, start_of(assignment, answers))
     return Turn(is_done=True)
 
 
@@ -105,8 +113,8 @@ def _keep(
     )
 
 
-def _store(connection: Connection, row: Row[Any], policy: Policy | str, start: Start) -> None:
-    frozen: dict[str, Any] = {"cannot_start": policy}
+def _store(connection: Connection, experiment_id: str, policy: Policy | str, start: Start) -> None:
+    frozen: dict[str, object] = {"cannot_start": policy}
     if not isinstance(policy, str):
         frozen = {
             "frozen_at": func.clock_timestamp(),
@@ -118,14 +126,14 @@ def _store(connection: Connection, row: Row[Any], policy: Policy | str, start: S
     connection.execute(
         update(experiments)
         # Two runs freeze alike: the first stays.
-        .where(own.experiment_id == row.experiment_id, own.frozen_at.is_(None))
+        .where(own.experiment_id == experiment_id, own.frozen_at.is_(None))
         .values(**frozen, answers=None, answered_at=func.clock_timestamp())
     )
 
 
 def frozen_again(
     connection: Connection, experiment_id: str, *, files: PastFiles | None = None
-) -> tuple[dict[str, Any], dict[str, Any], Sequence[FrozenAnswer]]:
+) -> tuple[Mapping[str, object], Mapping[str, object], Sequence[FrozenAnswer]]:
     """Returns a policy as stored, completed, and by its kept answers, and the log's answers now.
 
     Nothing is stored.
@@ -166,7 +174,9 @@ def _assigned(
 ) -> tuple[Assignment, PastAnswers, PastLog]:
     query = select(experiments, func.clock_timestamp().label("now"))
     row = connection.execute(query.where(experiments.c.experiment_id == experiment_id)).one()
-    deploy = connection.execute(select(deploys).where(deploys.c.deploy_id == row.deploy_id)).one()
+    (deploy,) = read_deploys(
+        connection, select(deploys).where(deploys.c.deploy_id == row.deploy_id)
+    )
     request = Registration.of_stored(row.request)
     # The deploy brought the last of a portfolio's changes: its routes are that change's.
     is_all = request.routes is not None or request.is_portfolio or not deploy.affected_routes
@@ -193,7 +203,7 @@ def _assigned(
         binding=binding,
         patterns=patterns,
         changes=changes,
-        learned=learned,
+        learned=LearnedPrior() if learned is None else LearnedPrior(*learned),
         frozen_at=row.frozen_at or row.now,
     )
     past = PastLog(

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, text, update
 from sqlalchemy.dialects.postgresql import insert
@@ -39,7 +38,7 @@ FACTS = _ANY_FACTS.format("project_id = :project_id AND environment = :environme
 _FACTS = text(_ANY_FACTS.format(f"(project_id, environment) {_AMONG}"))
 
 
-def _places(wanted: Sequence[tuple[int, str]]) -> dict[str, Any]:
+def _places(wanted: Sequence[tuple[int, str]]) -> dict[str, object]:
     return {"projects": [each for each, _ in wanted], "names": [name for _, name in wanted]}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -30,6 +30,7 @@ from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS, FrozenAnswer, P
 from domain.registration import Registration
 from domain.route import RouteTable
 from storage.experiments.binding import Binding
+from storage.experiments.deploy_record import StoredDeploy
 from storage.experiments.readings import (
     FEWEST_UNITS,
     HISTORY_DAYS,
@@ -62,6 +63,13 @@ _AS_SET = {*Policy.__struct_fields__} & {*Settings.__struct_fields__} - {
 Answers = Mapping[str, FrozenAnswer]
 
 
+class LearnedPrior(NamedTuple):
+    """The prior that a project's changes had taught on a day; empty before the first."""
+
+    day: str | None = None
+    weights: Sequence[tuple[float, float]] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
     """An experiment as it was bound: all that its policy is frozen from, besides the log.
@@ -74,12 +82,12 @@ class Assignment:
     """
 
     row: Row[Any]
-    deploy: Row[Any]
+    deploy: StoredDeploy
     request: Registration
     binding: Binding
     patterns: Sequence[str] | None
     changes: Sequence[Row[Any]]
-    learned: Row[Any] | None
+    learned: LearnedPrior
     frozen_at: datetime
 
     @property
@@ -181,7 +189,6 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
     value = request.value_per_conversion
     if value is None:
         value = _shared_value(settings.value_routes, metric=target, routes=routes)
-    learned = _learned(assignment)
     companions = companions_of(
         definition,
         unit=unit,
@@ -227,13 +234,9 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
         portfolio=request.is_portfolio,
         retrospective=start.is_history,
         **{name: getattr(settings, name) for name in _AS_SET},
-        **learned,
+        learned_on=assignment.learned.day,
+        learned_prior=tuple(assignment.learned.weights),
     )
-
-
-def _learned(assignment: Assignment) -> dict[str, Any]:
-    row = assignment.learned
-    return {} if row is None else {"learned_on": row.day, "learned_prior": row.weights}
 
 
 # --- Metrics -------------------------------------------------------------------------------------
@@ -586,7 +589,7 @@ def _is_chosen_late(assignment: Assignment, answers: Answers) -> bool:
     return named or _has_changed(before, assignment)
 
 
-def _has_changed(before: Mapping[str, Any], assignment: Assignment) -> bool:
+def _has_changed(before: Mapping[str, object], assignment: Assignment) -> bool:
     """Tells whether settings that the verdict reads are no longer as they were."""
     now = msgspec.to_builtins(assignment.binding.settings)
     if any(

@@ -6,12 +6,11 @@ included, goes on as if it had never come.
 """
 
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, select, text
+from sqlalchemy import Connection, select, text
 
 from domain.figures import first_names
-from storage.experiments.deploys import deploy_record
+from storage.experiments.deploy_record import DeployRecord, StoredDeploy, read_deploys
 from storage.postgres.refusal import Conflict, Missing
 from storage.schema.clock import RECEIVED
 from storage.schema.tables import deploys
@@ -23,7 +22,7 @@ _NAMED = 3
 
 def withdraw_deploy(
     connection: Connection, project_id: int, deploy_id: str, *, by: Actor = PROGRAM
-) -> tuple[dict[str, Any], datetime]:
+) -> tuple[DeployRecord, datetime]:
     """Withdraws a deploy, and returns its record and when it was withdrawn.
 
     Withdrawn again, nothing changes.
@@ -33,13 +32,12 @@ def withdraw_deploy(
         Conflict: An experiment is bound to it, or an open experiment compares its commit.
     """
     lock_project(connection, project_id)
-    deploy = connection.execute(
-        select(deploys).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
-    ).one_or_none()
-    if deploy is None:
+    own = (deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
+    if not (matching := read_deploys(connection, select(deploys).where(*own))):
         raise Missing("unknown_deploy", "there is no such deploy")
+    (deploy,) = matching
     if deploy.withdrawn_at is not None:
-        return deploy_record(deploy), deploy.withdrawn_at
+        return deploy.record, deploy.withdrawn_at
     _refuse_if_in_use(connection, deploy)
     # Events that arrive meanwhile are in a block that has not closed.
     for forget in (_FORGET_COMMIT, _FORGET_IDS):
@@ -50,7 +48,7 @@ def withdraw_deploy(
         )
     record_action(connection, project_id, "deploy_withdrawn", by=by, subject=deploy_id)
     withdrawn_at = connection.execute(_WITHDRAW, {"deploy_id": deploy_id}).scalar_one()
-    return deploy_record(deploy), withdrawn_at
+    return deploy.record, withdrawn_at
 
 
 _WITHDRAW = text(f"""
@@ -58,7 +56,7 @@ UPDATE deploys SET withdrawn_at = at FROM {RECEIVED} WHERE deploy_id = :deploy_i
 """)
 
 
-def _members(deploy: Row[Any], *names: str) -> dict[str, object]:
+def _members(deploy: StoredDeploy, *names: str) -> dict[str, object]:
     return {name: getattr(deploy, name) for name in ("project_id", *names)}
 
 
@@ -73,7 +71,7 @@ ORDER BY x.registered_at, x.experiment_id
 """)
 
 
-def _refuse_if_in_use(connection: Connection, deploy: Row[Any]) -> None:
+def _refuse_if_in_use(connection: Connection, deploy: StoredDeploy) -> None:
     bound = _members(deploy, "environment", "commit_sha", "deploy_id")
     users = connection.execute(_USERS, bound).scalars().all()
     if not users:

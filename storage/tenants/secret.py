@@ -5,7 +5,6 @@ import hmac
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -65,15 +64,15 @@ class Pseudonyms:
         return hmac.digest(project_secret, value.encode(), hashlib.sha256)
 
     def of_unit(
-        self, project_id: int, unit: str, members: Mapping[str, Any], *, user: bytes | None
-    ) -> tuple[bytes | None, dict[str, Any]]:
+        self, project_id: int, unit: str, members: Mapping[str, object], *, user: bytes | None
+    ) -> tuple[bytes | None, dict[str, object]]:
         """Returns the pseudonym of an event's unit by name, and its members with that of the user.
 
         Raises:
             ValueError: The member `unit` can name none; the message is the rule.
         """
         name = unit_name(members.get(unit))
-        kept = {key: value for key, value in members.items() if key != unit}
+        kept: dict[str, object] = {key: value for key, value in members.items() if key != unit}
         kept[PERSON] = None if user is None else user.hex()
         return None if name is None else self.of(project_id, name, unit=unit), kept
 

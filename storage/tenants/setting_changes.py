@@ -185,7 +185,7 @@ def settings_document(settings: Settings) -> dict[str, object]:
     return document
 
 
-def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+def changes_between(before: Mapping[str, object], after: Mapping[str, object]) -> list[Change]:
     """Returns the members that differ between two documents.
 
     Of a member that is an object each of its own members is a change.

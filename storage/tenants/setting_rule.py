@@ -91,7 +91,7 @@ def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any, l
 _HOLDERS = (inspect.StructType, inspect.ListType, inspect.DictType)
 
 
-def _refused_entry(kind: inspect.Type, entries: dict[str, Any]) -> tuple[str, Any]:
+def _refused_entry(kind: inspect.Type, entries: dict[str, object]) -> tuple[str, object]:
     """Returns the name and the entry of an object of structures that is refused."""
     if isinstance(kind, inspect.StructType):
         for name, entry in entries.items():

@@ -10,7 +10,6 @@ ties it to another.
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
@@ -325,7 +324,7 @@ def _require_few(
     )
 
 
-def _bound(project_id: int, person: _Person) -> dict[str, Any]:
+def _bound(project_id: int, person: _Person) -> dict[str, object]:
     return {
         "project_id": project_id,
         "users": list(person.users),
@@ -626,7 +625,7 @@ def _derived() -> list[str]:
     return [name for table in _BURIED for name in (table, f"tombstone_{table}")]
 
 
-def _rename(connection: Connection, bound: Mapping[str, Any]) -> None:
+def _rename(connection: Connection, bound: Mapping[str, object]) -> None:
     connection.execute(_RENAMED, bound)
     for table in _derived():
         connection.execute(

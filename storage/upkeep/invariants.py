@@ -1,14 +1,14 @@
 """Invariants: facts that must hold of the store, and whatever contradicts them."""
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
 from storage.pipeline.engines.postgres_engine import POSTGRESQL
 from storage.pipeline.steps import IN_SAMPLE
+from storage.postgres.rows import value_of
 from storage.schema.encoding import SIGHTINGS, moment, on_our_clock, sightings
 from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
 from storage.tenants.sample import BOUND_OF_POLICY
@@ -106,13 +106,25 @@ ORDER BY t.experiment_id
 """)
 
 
-def units_that_do_not_add_up(connection: Connection) -> Sequence[Row[Any]]:
-    """Returns the experiments whose evidence counts other units than were seen.
+@dataclass(frozen=True, kw_only=True)
+class UnitDifference:
+    """An experiment whose evidence counts other units than were seen.
 
-    Returns:
-        Rows of experiment_id, in_arms, in_cells, accounted (their sum) and units (seen).
+    Attributes:
+        accounted: The sum of all of its counts.
+        units: The units that were seen.
     """
-    return connection.execute(_UNACCOUNTED).all()
+
+    experiment_id: str
+    in_arms: int
+    in_cells: int
+    accounted: int
+    units: int
+
+
+def units_that_do_not_add_up(connection: Connection) -> list[UnitDifference]:
+    """Returns the experiments whose evidence counts other units than were seen."""
+    return [value_of(UnitDifference, row) for row in connection.execute(_UNACCOUNTED)]
 
 
 # The unit that an event is of: its session, or the user that it names.

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from domain.contract import Contract, contract_of
@@ -109,9 +109,16 @@ ORDER BY row_number() OVER (
 """)
 
 
+class ExperimentToFreeze(NamedTuple):
+    """An experiment that waits for its policy."""
+
+    experiment_id: str
+    project_id: int
+
+
 def experiments_to_freeze(
     connection: Connection, *, as_of: datetime, at_once: bool = True
-) -> Sequence[Row[Any]]:
+) -> list[ExperimentToFreeze]:
     """Returns the bound experiments without a policy, a turn of each project after another.
 
     The project that was served longest ago comes first, and of each project the oldest experiment.
@@ -120,7 +127,8 @@ def experiments_to_freeze(
         as_of: A time up to which the log is final.
         at_once: Whether those that are set aside are tried again before their time.
     """
-    return connection.execute(_TO_FREEZE, {"as_of": as_of, "at_once": at_once}).all()
+    rows = connection.execute(_TO_FREEZE, {"as_of": as_of, "at_once": at_once})
+    return [ExperimentToFreeze(*row) for row in rows]
 
 
 _RETRIED = text(f"""

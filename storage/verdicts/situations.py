@@ -144,7 +144,7 @@ def _current(
     now: datetime,
     trusted: bool,
 ) -> SituationReading:
-    awaited, acted = None, _acted_step(row)
+    awaited, acted = None, _acted_step(row.acted, commit=row.treatment_commit)
     if row.deploy_id is None and not contract.decided:
         elsewhere = tuple(row.elsewhere)
         awaited = MissingDeploy(commit=row.treatment_commit, elsewhere=elsewhere, nearest=nearest)
@@ -175,9 +175,9 @@ def _current(
     )
 
 
-def _acted_step(row: Row[Any]) -> ReleaseStep | None:
-    if row.acted is None:
+def _acted_step(acted: tuple[float, str] | None, *, commit: str) -> ReleaseStep | None:
+    if acted is None:
         return None
-    allocation, at = row.acted
+    allocation, at = acted
     moment = datetime.fromisoformat(at)
-    return ReleaseStep(commit=row.treatment_commit, deployed_at=moment, allocation=allocation)
+    return ReleaseStep(commit=commit, deployed_at=moment, allocation=allocation)

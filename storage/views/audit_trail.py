@@ -1,6 +1,6 @@
 """The audit trail as it is read: the newest entries of a project and of the whole service."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -54,6 +54,6 @@ def read_trail(
     ]
 
 
-def audit_document(entry: AuditEntry) -> dict[str, Any]:
+def audit_document(entry: AuditEntry) -> dict[str, object]:
     """Returns an entry as plain JSON values."""
     return msgspec.to_builtins(entry) | {"happened_at": entry.happened_at.isoformat()}

@@ -1,11 +1,12 @@
 """Counts: units, cells and verdicts of the derived tables."""
 
 from collections.abc import Iterable
-from datetime import date
-from typing import Any
+from dataclasses import dataclass
+from datetime import date, datetime
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
+from storage.postgres.rows import value_of
 from storage.schema.encoding import epoch_microseconds
 
 _UNITS = text("""
@@ -22,9 +23,18 @@ LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = u.experime
 """)
 
 
-def open_units(connection: Connection) -> Row[Any]:
-    """Returns how many open `experiments` have a unit, their `units`, and their least `read_to`."""
-    return connection.execute(_UNITS).one()
+@dataclass(frozen=True, kw_only=True)
+class OpenUnits:
+    """How many open experiments have a unit, their units, and up to when the least read is read."""
+
+    experiments: int
+    units: int
+    read_to: datetime | None
+
+
+def open_units(connection: Connection) -> OpenUnits:
+    """Returns the units of the open experiments."""
+    return value_of(OpenUnits, connection.execute(_UNITS).one())
 
 
 _DAYS = text(f"""
@@ -62,6 +72,18 @@ FROM verdicts
 """)
 
 
-def count_answers(connection: Connection) -> Row[Any]:
-    """Returns a row of open, decided, keep, rollback, iterate and no_answer (decided without)."""
-    return connection.execute(_ANSWERS).one()
+@dataclass(frozen=True, kw_only=True)
+class AnswerCounts:
+    """How many experiments are open, decided, and decided by each answer or without any."""
+
+    open: int
+    decided: int
+    keep: int
+    rollback: int
+    iterate: int
+    no_answer: int
+
+
+def count_answers(connection: Connection) -> AnswerCounts:
+    """Returns the counts of all verdicts."""
+    return value_of(AnswerCounts, connection.execute(_ANSWERS).one())

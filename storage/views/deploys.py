@@ -1,10 +1,9 @@
 """The deploys of a project as they are listed, the newest first."""
 
-from typing import Any
-
 from sqlalchemy import ColumnElement, Connection, select, tuple_
 
-from storage.experiments.deploys import NOT_WITHDRAWN, deploy_record
+from storage.experiments.deploy_record import DeployRecord, read_deploys
+from storage.experiments.deploys import NOT_WITHDRAWN
 from storage.postgres.refusal import Missing
 from storage.schema.tables import deploys
 
@@ -12,20 +11,16 @@ _PLACE = (deploys.c.deployed_at, deploys.c.recorded_at, deploys.c.deploy_id)
 NEWEST_FIRST = tuple(column.desc() for column in _PLACE)
 
 
-def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict[str, Any]:
+def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> DeployRecord:
     """Returns a deploy of a project as the API shows it.
 
     Raises:
         Missing: The project has no such deploy.
     """
-    row = connection.execute(
-        select(deploys).where(
-            deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id, NOT_WITHDRAWN
-        )
-    ).one_or_none()
-    if row is None:
+    own = (deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id, NOT_WITHDRAWN)
+    if not (matching := read_deploys(connection, select(deploys).where(*own))):
         raise Missing("unknown_deploy", "there is no such deploy")
-    return deploy_record(row)
+    return matching[0].record
 
 
 def list_deploys(
@@ -35,7 +30,7 @@ def list_deploys(
     environment: str | None,
     limit: int,
     before: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[DeployRecord]:
     """Returns a project's deploys, the newest first.
 
     Args:
@@ -50,10 +45,8 @@ def list_deploys(
         conditions.append(d.environment == environment)
     if before is not None:
         conditions.append(listed_after(connection, project_id, before))
-    rows = connection.execute(
-        select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
-    )
-    return [deploy_record(row) for row in rows]
+    query = select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
+    return [deploy.record for deploy in read_deploys(connection, query)]
 
 
 def listed_after(connection: Connection, project_id: int, deploy_id: str) -> ColumnElement[bool]:

@@ -161,7 +161,7 @@ def findings_of_commits(
 
 
 def _listed(
-    connection: Connection, condition: str, bound: Mapping[str, Any]
+    connection: Connection, condition: str, bound: Mapping[str, object]
 ) -> list[ListedFinding]:
     query = text(_LIST + _NEWEST.format(condition=condition))
     rows = connection.execute(query, bound).all()

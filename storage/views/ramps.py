@@ -1,12 +1,12 @@
 """The deploys of a project by ramp: a change with the steps by which it got its traffic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, exists, func, not_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, exists, func, not_, select
 
-from storage.experiments.deploys import NOT_WITHDRAWN, deploy_record
+from storage.experiments.deploy_record import DeployRecord, StoredDeploy, read_deploys
+from storage.experiments.deploys import NOT_WITHDRAWN
 from storage.schema.tables import deploys
 from storage.views.deploys import NEWEST_FIRST, listed_after
 
@@ -24,11 +24,11 @@ class ListedRamp:
     """
 
     commit: str
-    steps: Sequence[dict[str, Any]]
+    steps: Sequence[DeployRecord]
     is_cut: bool
 
     @property
-    def last(self) -> dict[str, Any]:
+    def last(self) -> DeployRecord:
         """The deploy of its last step."""
         return self.steps[-1]
 
@@ -63,43 +63,43 @@ def list_ramps(
     ]
     if before is not None:
         conditions.append(listed_after(connection, project_id, before))
-    ends = connection.execute(
-        select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
-    ).all()
-    return [_ramp(connection, end) for end in ends]
+    ends = select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
+    return [_ramp(connection, end) for end in read_deploys(connection, ends)]
 
 
 def read_ramp_of(
-    connection: Connection, project_id: int, deploy: Mapping[str, Any]
+    connection: Connection, project_id: int, deploy: DeployRecord
 ) -> ListedRamp | None:
     """Returns the whole ramp of a deploy; None of a deploy that was withdrawn as a mistake."""
     d = deploys.c
-    own = select(d.commit_sha).where(d.deploy_id == deploy["deploy_id"])
-    later = connection.execute(
+    own = select(d.commit_sha).where(d.deploy_id == deploy.deploy_id)
+    later = read_deploys(
+        connection,
         select(deploys)
         .where(
             d.project_id == project_id,
-            d.environment == deploy["environment"],
+            d.environment == deploy.environment,
             d.commit_sha == own.scalar_subquery(),
-            d.deployed_at >= deploy["deployed_at"],
+            d.deployed_at >= deploy.deployed_at,
             NOT_WITHDRAWN,
         )
         .order_by(d.deployed_at)
-        .limit(_MOST_STEPS)
-    ).all()
-    if not later or later[0].deploy_id != deploy["deploy_id"]:
+        .limit(_MOST_STEPS),
+    )
+    if not later or later[0].deploy_id != deploy.deploy_id:
         return None
     return _ramp(connection, next((row for row in later if not _goes_on(row)), later[-1]))
 
 
-def _goes_on(step: Row[Any]) -> bool:
+def _goes_on(step: StoredDeploy) -> bool:
     return step.allocation is not None and 0 < step.allocation < 1
 
 
-def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
+def _ramp(connection: Connection, end: StoredDeploy) -> ListedRamp:
     """Returns the ramp that a deploy ends."""
     d = deploys.c
-    earlier = connection.execute(
+    earlier = read_deploys(
+        connection,
         select(deploys)
         .where(
             d.project_id == end.project_id,
@@ -109,7 +109,7 @@ def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
             NOT_WITHDRAWN,
         )
         .order_by(d.deployed_at.desc())
-        .limit(_MOST_STEPS)
+        .limit(_MOST_STEPS),
     )
     steps = [end]
     for row in earlier:
@@ -119,7 +119,7 @@ def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
     shown = steps[:_MOST_STEPS]
     return ListedRamp(
         commit=end.commit_sha,
-        steps=[deploy_record(step) for step in reversed(shown)],
+        steps=[step.record for step in reversed(shown)],
         is_cut=len(steps) > len(shown),
     )
 

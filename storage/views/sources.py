@@ -1,11 +1,9 @@
 """Sources: the state of the log's tables, and how late its events come."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from storage.postgres.rows import value_of
 from storage.schema.encoding import on_our_clock
@@ -88,10 +86,17 @@ ORDER BY p.name, g.environment
 """)
 
 
-def lags_of_measured_projects(connection: Connection) -> Sequence[Row[Any]]:
-    """Returns how late the last hour's events came, where an experiment is open.
+@dataclass(frozen=True, kw_only=True)
+class SourceTimes:
+    """How late the events of an environment came; `lag_seconds` is the 99th percentile."""
 
-    Returns:
-        Rows of project, environment, grace_seconds, events, lag_seconds (the 99th percentile).
-    """
-    return connection.execute(_LAGS).all()
+    project: str
+    environment: str
+    grace_seconds: int
+    events: int
+    lag_seconds: float
+
+
+def lags_of_measured_projects(connection: Connection) -> list[SourceTimes]:
+    """Returns how late the last hour's events came, where an experiment is open."""
+    return [value_of(SourceTimes, row) for row in connection.execute(_LAGS)]

@@ -182,7 +182,7 @@ def document(fields: Sequence[Field], texts: Texts) -> dict[str, Any]:
     return members
 
 
-def texts_of(fields: Sequence[Field], stored: Mapping[str, Any]) -> dict[str, str]:
+def texts_of(fields: Sequence[Field], stored: Mapping[str, object]) -> dict[str, str]:
     """Returns stored members as people type them; nothing of a secret."""
     return {field.name: "" if field.secret else _text_of(field, stored) for field in fields}
 
@@ -242,7 +242,7 @@ def _meanwhile(field: Field, texts: Texts, stored: Texts | None) -> str | None:
     return ", ".join(stored[field.name].splitlines()) or "nothing"
 
 
-def _text_of(field: Field, stored: Mapping[str, Any]) -> str:
+def _text_of(field: Field, stored: Mapping[str, object]) -> str:
     value: Any = stored
     for part in field.name.split("."):
         if part not in value:

@@ -1,7 +1,5 @@
 """The page of a project's deliveries: the last of each webhook, and a trial."""
 
-from typing import Any
-
 from sqlalchemy import Connection
 from starlette.requests import Request
 
@@ -29,7 +27,7 @@ def _try(connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
     return None if known else Reply(status=409, note=_GONE)
 
 
-def _show(_: Request, read: Deliveries, __: Reply) -> dict[str, Any]:
+def _show(_: Request, read: Deliveries, __: Reply) -> dict[str, object]:
     webhooks, listed = read
     names = {webhook.target: webhook.shown for webhook in webhooks}
     return {"webhooks": webhooks, "names": names, "deliveries": listed}

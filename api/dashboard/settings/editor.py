@@ -173,7 +173,7 @@ def _refused(
     )
 
 
-def _show(kind: Kind, _: Request, read: _Read, reply: Reply) -> dict[str, Any]:
+def _show(kind: Kind, _: Request, read: _Read, reply: Reply) -> dict[str, object]:
     stored, names = read
     return {
         "kind": kind,

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -82,7 +81,7 @@ def _revoke(connection: Connection, visitor: Visitor, display: str) -> _Outcome 
     return None
 
 
-def _show(request: Request, keys: list[KeyRecord], reply: Reply) -> dict[str, Any]:
+def _show(request: Request, keys: list[KeyRecord], reply: Reply) -> dict[str, object]:
     outcome = reply if isinstance(reply, _Outcome) else _Outcome()
     return {
         "live": [key for key in keys if key.revoked_at is None],
