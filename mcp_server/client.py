@@ -42,7 +42,7 @@ class ServiceError(Exception):
         message: str,
         *,
         status: int | None = None,
-        problem: Mapping[str, Any] | None = None,
+        problem: Mapping[str, object] | None = None,
         retry_after: int | None = None,
     ) -> None:
         super().__init__(message)

@@ -68,7 +68,7 @@ def fitted(answer: dict[str, Any], *lists: tuple[list[Any], int]) -> dict[str, A
     return answer
 
 
-def fits(answer: dict[str, Any]) -> bool:
+def fits(answer: object) -> bool:
     """Tells whether an answer is at most 4 KiB of JSON."""
     return len(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")) <= LONGEST_BYTES
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
@@ -109,18 +108,19 @@ def _step(experiment_id: str) -> str:
     return experiment_id
 
 
-def _problem(problem: Mapping[str, Any]) -> str:
+def _problem(problem: Mapping[str, object]) -> str:
     """The detail of an RFC 9457 problem, with the members that it names."""
     errors = problem.get("errors")
     named = (
         [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
     )
     lines = [f"{_location(error)}: {error.get('detail', '')}" for error in named[:10]]
-    texts = [problem["detail"], *(line for line in lines if line not in problem["detail"])]
+    detail = str(problem["detail"])
+    texts = [detail, *(line for line in lines if line not in detail)]
     return "\n".join(texts)[:TEXT_CHARACTERS]
 
 
-def _location(fault: dict[str, Any]) -> str:
+def _location(fault: Mapping[str, object]) -> str:
     """Returns where a fault is: a pointer into the body, or a name of a parameter or header."""
     return str(fault.get("pointer") or fault.get("parameter") or fault.get("header") or "")
 

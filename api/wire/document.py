@@ -164,5 +164,5 @@ def _problem_answer(status: int, codes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _headers(*names: str) -> dict[str, Any]:
+def _headers(*names: str) -> dict[str, dict[str, str]]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -85,7 +85,7 @@ def plan(
     )
     needs = (
         (
-            _signed(lift),
+            _signed(lift["relative_lift"]),
             _count(lift["sessions_to_decide"]),
             days(lift["days_to_decide"]),
             _count(lift["sessions_to_exclude_harm"]),
@@ -102,7 +102,7 @@ def plan(
             (each["change"], *(days(lift["days_to_decide"]) for lift in each["lifts"]))
             for each in plans
         )
-        columns = ("", *(f">{_signed(lift)}" for lift in lifts))
+        columns = ("", *(f">{_signed(lift['relative_lift'])}" for lift in lifts))
         console.print(table(instead, *columns, title="Days to decide with", left=True))
     smallest = document["smallest_lift_by_horizon"]
     by_then = (
@@ -116,8 +116,8 @@ def plan(
     console.print(f"{ends}{by_then}", highlight=False)
 
 
-def _signed(lift: dict[str, Any]) -> str:
-    return f"±{100 * lift['relative_lift']:.0f} %"
+def _signed(lift: float) -> str:
+    return f"±{100 * lift:.0f} %"
 
 
 def _count(sessions: float | None) -> str:

@@ -1,11 +1,11 @@
 """`doctor`: the set-up checklist of a project, with the fix of each line that is red."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -13,9 +13,7 @@ from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, remote
-
-if TYPE_CHECKING:
-    from mcp_server.client import Answer
+from domain.checklist.line import ChecklistLine
 
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
 
@@ -38,39 +36,32 @@ def doctor(ctx: click.Context, *, now: bool, project: str, as_json: bool, data_d
     with remote(READING_KEY, data_dir, project=project) as service:
         headers = {"Cache-Control": "no-cache"} if now else None
         answer = service.ask("GET", "/v1/reward/checklist", headers=headers)
-    lines, age = _answered(answer), answer.age
+    try:
+        lines = msgspec.convert(answer.body, tuple[ChecklistLine, ...])
+    except msgspec.ValidationError:
+        raise RemoteFault("the answer is JSON, but not the service's") from None
     if as_json:
-        click.echo(json.dumps(lines, ensure_ascii=False))
+        click.echo(json.dumps(answer.body, ensure_ascii=False))
     else:
-        _print(lines, age)
-    ctx.exit(int(any(line["ok"] is False for line in lines)))
+        _print(lines, answer.age)
+    ctx.exit(int(any(line.ok is False for line in lines)))
 
 
-def _answered(answer: "Answer") -> Sequence[Mapping[str, Any]]:
-    lines = answer.body
-    members = {"check", "ok", "seen", "fix"}
-    if not isinstance(lines, list) or not all(
-        isinstance(line, dict) and line.keys() >= members for line in lines
-    ):
-        raise RemoteFault("the answer is JSON, but not the service's")
-    return lines
-
-
-def _print(lines: Sequence[Mapping[str, Any]], age: float | None) -> None:
+def _print(lines: Sequence[ChecklistLine], age: float | None) -> None:
     console = Console()
     table = Table(show_header=False, box=None, padding=(0, 1))
     table.add_column()
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for line in lines:
-        mark, style = _MARKS[line["ok"]]
-        cell = Text(line["seen"])
-        if line["fix"]:
-            cell.append(f"\n→ {line['fix']}", style="bold" if line["ok"] is False else "dim")
-        table.add_row(Text(mark, style=style), Text(line["check"]), cell)
+        mark, style = _MARKS[line.ok]
+        cell = Text(line.seen)
+        if line.fix:
+            cell.append(f"\n→ {line.fix}", style="bold" if line.ok is False else "dim")
+        table.add_row(Text(mark, style=style), Text(line.check), cell)
     console.print(table)
-    red = sum(line["ok"] is False for line in lines)
-    waiting = sum(line["ok"] is None for line in lines)
+    red = sum(line.ok is False for line in lines)
+    waiting = sum(line.ok is None for line in lines)
     console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
     if age is not None:
         said = f" As of {age:.0f} s ago: the service looks once a minute, and at once with --now."

@@ -18,7 +18,7 @@ from orchestration.outbound.links import experiment_link
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from storage.views.sources import SourceTimes
+    from storage.views.sources import SourceLateness
 
 _Look = Callable[[Store], dg.AssetCheckResult]
 
@@ -237,7 +237,7 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     )
 
 
-def _lags(rows: "Sequence[SourceTimes]") -> Rows:
+def _lags(rows: "Sequence[SourceLateness]") -> Rows:
     return [
         {
             "project": plain(row.project),

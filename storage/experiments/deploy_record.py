@@ -1,4 +1,4 @@
-"""A deploy's record: what was posted of it, what the API shows of it, and what the store knows."""
+"""A deploy's record: its posted members, its form in the API, and its row in the store."""
 
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -73,7 +73,7 @@ class StoredDeploy(DeployRecord):
 
     @property
     def record(self) -> DeployRecord:
-        """What the API shows of it."""
+        """The form in which the API shows it."""
         return DeployRecord(
             **{each.name: getattr(self, each.name) for each in fields(DeployRecord)}
         )

@@ -25,8 +25,8 @@ from storage.pipeline.moments import EARLIEST, microseconds, moment_of
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
 from storage.postgres.samples import sample_grown
+from storage.schema.annex_tables import metadata
 from storage.schema.clock import closed_instant
-from storage.schema.tables import metadata
 
 
 @dataclass(frozen=True, kw_only=True)

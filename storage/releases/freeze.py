@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.rows import value_of
-from storage.schema.tables import freezes
+from storage.schema.annex_tables import freezes
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 
 _IN_FORCE = freezes.c.unfrozen_at.is_(None)

@@ -1,4 +1,7 @@
-"""The tables of the store: the log of received events, and the tables derived from it."""
+"""The tables of the store: the log of received events, and the tables derived from it.
+
+Those that no request of the interface and no tick reads are in `annex_tables.py`.
+"""
 
 from typing import Any
 
@@ -53,15 +56,18 @@ metadata = MetaData(
 )
 
 
-def _table(name: str, *members: SchemaItem, **options: Any) -> Table:  # noqa: ANN401 - of dialects
+def new_table(name: str, *members: SchemaItem, **options: Any) -> Table:  # noqa: ANN401 - of dialects
+    """Adds a table to the store."""
     return Table(name, metadata, *members, **options)
 
 
-def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+def time_column(name: str, *, nullable: bool = False) -> Column[object]:
+    """Returns a column of times."""
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
-def _project() -> Column[object]:
+def project_column() -> Column[object]:
+    """Returns the column of the project that a row belongs to."""
     return Column("project_id", Integer, ForeignKey("projects.project_id"), nullable=False)
 
 
@@ -95,7 +101,7 @@ def _exposure_of_unit() -> tuple[Column[object], ...]:
 
 # --- Who may speak -------------------------------------------------------------------------
 
-projects = _table(
+projects = new_table(
     "projects",
     Column("project_id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
@@ -103,79 +109,51 @@ projects = _table(
     # that never chose otherwise.
     Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
     Column("current_graph_id", Text),
-    _moment("created_at"),
+    time_column("created_at"),
 )
 
-keys = _table(
+keys = new_table(
     "keys",
     # SHA-256 of the key: the key itself is in no table.
     Column("digest", LargeBinary, primary_key=True),
-    _project(),
+    project_column(),
     Column("kind", Text, nullable=False),
     Column("display", Text, nullable=False),
-    _moment("created_at"),
-    _moment("revoked_at", nullable=True),
+    time_column("created_at"),
+    time_column("revoked_at", nullable=True),
     # To some minutes: when a worker last noted that the key was presented.
-    _moment("last_used_at", nullable=True),
+    time_column("last_used_at", nullable=True),
     # Who or what holds it, in the owner's words.
     Column("label", Text),
     CheckConstraint("kind IN ('write', 'public', 'project', 'read')", name="kind"),
     Index(None, "project_id"),
 )
 
-# A link that signs in to the dashboard once; its row goes with its use.
-sign_in_links = _table(
-    "sign_in_links",
-    # SHA-256 of the code: the code itself is in no table.
-    Column("digest", LargeBinary, primary_key=True),
-    _project(),
-    Column("role", Text, nullable=False),
-    _moment("created_at"),
-    _moment("expires_at"),
-    CheckConstraint("role IN ('read', 'owner')", name="role"),
-)
-
-# Who is signed in to the dashboard.
-sign_ins = _table(
-    "sign_ins",
-    # SHA-256 of the cookie.
-    Column("digest", LargeBinary, primary_key=True),
-    _project(),
-    Column("role", Text, nullable=False),
-    # The key by which a person came in, with which the sign-in ends.
-    Column("key_digest", LargeBinary, ForeignKey("keys.digest")),
-    _moment("created_at"),
-    _moment("expires_at"),
-    # The visitor's, where an authenticating proxy vouches for it: it must go on to.
-    Column("name", Text),
-    CheckConstraint("role IN ('read', 'owner')", name="role"),
-)
-
 # --- The log: what was received --------------------------------------------------------------
 
-graphs = _table(
+graphs = new_table(
     "graphs",
     Column("graph_id", Text, primary_key=True),
-    _project(),
+    project_column(),
     Column("digest", LargeBinary, nullable=False),
     # JSON rather than JSONB: the document is handed back as it came, order of members included.
     Column("document", JSON, nullable=False),
     Column("route_count", Integer, nullable=False),
-    _moment("uploaded_at"),
+    time_column("uploaded_at"),
     UniqueConstraint("project_id", "digest"),
 )
 
-deploys = _table(
+deploys = new_table(
     "deploys",
     Column("deploy_id", Text, primary_key=True),
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
     Column("commit_sha", Text, nullable=False),
     Column("commit", JSON, nullable=False),
     Column("base_commit", Text),
     Column("base_assumed", Boolean, nullable=False),
-    _moment("deployed_at"),
-    _moment("recorded_at"),
+    time_column("deployed_at"),
+    time_column("recorded_at"),
     Column("graph_id", Text, ForeignKey("graphs.graph_id")),
     Column("diff", JSON),
     Column("allocation", Double),
@@ -185,7 +163,7 @@ deploys = _table(
     # SHA-256 of the normalised body: the same deploy with another body is a conflict.
     Column("digest", LargeBinary, nullable=False),
     # Posted by mistake, and taken back then: only experiments bound before go on reading it.
-    _moment("withdrawn_at", nullable=True),
+    time_column("withdrawn_at", nullable=True),
     # The project's current graph until this deploy was recorded: a new graph replaced it.
     Column("graph_before", Text, ForeignKey("graphs.graph_id")),
     *(
@@ -200,64 +178,64 @@ deploys = _table(
 
 # A commit's changes and base in an environment, as first recorded there: what lineage is
 # computed from. A base may become known later than the changes, by a registration.
-commits = _table(
+commits = new_table(
     "commits",
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
     Column("commit_sha", Text, nullable=False),
     Column("changes", ARRAY(Text), nullable=False),
     Column("base", Text),
-    _moment("recorded_at"),
-    _moment("base_recorded_at", nullable=True),
+    time_column("recorded_at"),
+    time_column("base_recorded_at", nullable=True),
     # What users had at the first deploy that named no base; a named base takes its place.
     Column("assumed_base", Text),
-    _moment("assumed_at", nullable=True),
+    time_column("assumed_at", nullable=True),
     PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
 )
 
 # How a project's commits were written: the id under which each became known, and those that wrote
 # more of it than any before.
-commit_ids = _table(
+commit_ids = new_table(
     "commit_ids",
-    _project(),
+    project_column(),
     Column("commit_sha", Text, nullable=False),
     Column("id", Text, nullable=False),
-    _moment("recorded_at"),
+    time_column("recorded_at"),
     PrimaryKeyConstraint("project_id", "id"),
 )
 
 # Which builds users were served, by block of 5 minutes: sessions by the commit of their first event
 # there that names a commit. See storage/log/seen_commits.py.
-seen_commits = _table(
+seen_commits = new_table(
     "seen_commits",
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
-    _moment("block"),
+    time_column("block"),
     Column("commit_sha", Text, nullable=False),
     Column("sessions", Integer, nullable=False),
     # When the block's exposures closed.
-    _moment("closed_at"),
+    time_column("closed_at"),
     PrimaryKeyConstraint("project_id", "environment", "block", "commit_sha"),
 )
 
 # How far the log was read for that; a single row.
-seen_marks = _table(
+seen_marks = new_table(
     "seen_marks",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    _moment("read_to"),
+    time_column("read_to"),
     CheckConstraint("place = 1", name="one"),
 )
 
 # No key: an append of an event without user costs a single tuple. A tick reads by time of receipt,
 # which the block-range index finds because the log grows in that order.
-runtime_events = _table(
+runtime_events = new_table(
     "runtime_events",
     Column("project_id", Integer, nullable=False),
     Column("environment", Text, nullable=False),
     Column("event", Text, nullable=False),
     Column("session_id", Text, nullable=False),
-    _moment("occurred_at"),
-    _moment("received_at"),
+    time_column("occurred_at"),
+    time_column("received_at"),
     Column("commit_sha", Text),
     Column("route", Text),
     Column("pseudonym", LargeBinary),
@@ -271,7 +249,7 @@ runtime_events = _table(
     # A router's token holds for what the event says of its session: `signed_assignments` asks.
     Column("signed", Boolean, nullable=False, server_default=text("false")),
     # Time by the sender's clock when it sent the request; `occurred_at` is by the same clock.
-    _moment("sent_at", nullable=True),
+    time_column("sent_at", nullable=True),
     # Number of the extra file if the event came as history after its hour was sealed, else null,
     # which costs nothing: see storage/log/parts.py.
     Column("part", SmallInteger),
@@ -282,13 +260,13 @@ runtime_events = _table(
     postgresql_partition_by="RANGE (received_at)",
 )
 
-revenue_events = _table(
+revenue_events = new_table(
     "revenue_events",
-    _project(),
+    project_column(),
     Column("idempotency_key", Text, nullable=False),
     Column("event", Text, nullable=False),
-    _moment("occurred_at"),
-    _moment("received_at"),
+    time_column("occurred_at"),
+    time_column("received_at"),
     Column("amount_value", BigInteger),
     Column("amount_currency", Text),
     Column("pseudonym", LargeBinary),
@@ -303,21 +281,21 @@ revenue_events = _table(
 # Up to when events of a day came to an environment by import or replay, and when they came last:
 # whoever registers after them could have looked first, and who read the day before has not read
 # them.
-histories = _table(
+histories = new_table(
     "histories",
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
     Column("day", Date, nullable=False),
-    _moment("newest_at"),
-    _moment("brought_at"),
+    time_column("newest_at"),
+    time_column("brought_at"),
     PrimaryKeyConstraint("project_id", "environment", "day"),
 )
 
-experiments = _table(
+experiments = new_table(
     "experiments",
     Column("experiment_id", Text, primary_key=True),
-    _project(),
-    _moment("registered_at"),
+    project_column(),
+    time_column("registered_at"),
     # What the registration named itself; everything else is a default taken at the binding.
     Column("request", JSONB, nullable=False),
     Column("target_metric", Text, nullable=False),
@@ -327,23 +305,23 @@ experiments = _table(
     # D, the change under test: lineage(treatment) - lineage(control), frozen at the binding.
     Column("change", ARRAY(Text)),
     Column("deploy_id", Text, ForeignKey("deploys.deploy_id")),
-    _moment("bound_at", nullable=True),
+    time_column("bound_at", nullable=True),
     # What the binding knew and the freeze could no longer read as it was.
     Column("binding", JSONB),
     # When the pipeline froze its policy, from the log as of the binding.
-    _moment("frozen_at", nullable=True),
+    time_column("frozen_at", nullable=True),
     # What the log answered before its policy is frozen, and when its freeze was last gone on with.
     Column("answers", JSONB),
-    _moment("answered_at", nullable=True),
+    time_column("answered_at", nullable=True),
     # Why it has no policy: its target's threshold could not be frozen.
     Column("cannot_start", Text),
-    _moment("starts_at", nullable=True),
+    time_column("starts_at", nullable=True),
     # When its canary began, where exposure begins with a late registration instead.
-    _moment("declared_at", nullable=True),
+    time_column("declared_at", nullable=True),
     # Everything that the verdict reads except events and deploys.
     Column("policy", JSONB),
     Column("attempt", Integer, nullable=False, server_default=text("1")),
-    _moment("closed_at", nullable=True),
+    time_column("closed_at", nullable=True),
     # What the team wants to remember of it: no verdict reads it.
     Column("note", Text),
     CheckConstraint(
@@ -383,10 +361,10 @@ experiments = _table(
 )
 
 # Changes that asked for a flag or a canary's share: queued, placed, ended.
-places = _table(
+places = new_table(
     "places",
     Column("place_id", Text, primary_key=True),
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
     Column("change", Text, nullable=False),
     # What was asked for, as the queue takes it.
@@ -395,9 +373,9 @@ places = _table(
     Column("share", Double),
     Column("expected_hours", Double),
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
-    _moment("asked_at"),
-    _moment("placed_at", nullable=True),
-    _moment("ended_at", nullable=True),
+    time_column("asked_at"),
+    time_column("placed_at", nullable=True),
+    time_column("ended_at", nullable=True),
     Column("outcome", Text),
     # Why it was refused.
     Column("detail", Text),
@@ -415,7 +393,7 @@ places = _table(
 # --- What is derived from the log --------------------------------------------------------------
 
 # A unit's first qualifying event, final once its block has closed.
-exposures = _table(
+exposures = new_table(
     "exposures",
     _experiment_of_unit(),
     Column("unit", Text, nullable=False),
@@ -439,7 +417,7 @@ exposures = _table(
 # A commit that stands for each stratum: its lineage less the change, with the values of other
 # flags, is the stratum's set, of which the name of the stratum is the digest. Where there are such
 # values they stand here, and the digest of the lineage without them.
-strata = _table(
+strata = new_table(
     "strata",
     _experiment(),
     Column("stratum", Text, nullable=False),
@@ -450,7 +428,7 @@ strata = _table(
 )
 
 # What was seen of a unit that is no exposure, and when that became known; counted, never tested.
-sightings = _table(
+sightings = new_table(
     "sightings",
     _experiment_of_unit(),
     Column("kind", SmallInteger, nullable=False, info={"words": sighting_name}),
@@ -468,7 +446,7 @@ sightings = _table(
 # that are left out also by the arm that served them; `own` are the units that the treatment's own
 # commit served. A user's second session is counted in its block, by the arm of the first session,
 # and once more where both got the same arm.
-block_units = _table(
+block_units = new_table(
     "block_units",
     _experiment(),
     _microseconds("block"),
@@ -489,7 +467,7 @@ block_units = _table(
 
 # How many units of a block an event of each name exposed: where hardly any unit names a build by a
 # name, its events without a build are no arrivals.
-block_names = _table(
+block_names = new_table(
     "block_names",
     _experiment(),
     _microseconds("block"),
@@ -499,7 +477,7 @@ block_names = _table(
 )
 
 # The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
-conversions = _table(
+conversions = new_table(
     "conversions",
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
@@ -518,7 +496,7 @@ conversions = _table(
 # far as was received by then; the key is when they occurred. Beside them, under a name of their
 # own, a unit's first four events and those of the smallest hash so far; the key is the hash, and
 # the event's position.
-amounts = _table(
+amounts = new_table(
     "amounts",
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
@@ -532,7 +510,7 @@ amounts = _table(
 )
 
 # Units and conversions of both arms in a block and stratum: the sufficient statistics.
-cells = _table(
+cells = new_table(
     "cells",
     _experiment(),
     Column("metric", Text, nullable=False),
@@ -553,11 +531,11 @@ cells = _table(
 )
 
 # How far each stage has read the log for each experiment; cells close by metric.
-cursors = _table(
+cursors = new_table(
     "cursors",
     Column("stage", Text, nullable=False),
     Column("experiment_id", Text, nullable=False),
-    _moment("at"),
+    time_column("at"),
     PrimaryKeyConstraint("stage", "experiment_id"),
     CheckConstraint(
         "stage IN ('exposures', 'conversions') OR starts_with(stage, 'cells/')", name="stage"
@@ -566,44 +544,44 @@ cursors = _table(
 
 # Experiments that were read for the first time when nothing of theirs was left to come, as those of
 # an import are. Of their units the few rows alone are stored that evidence is read from.
-whole_lives = _table(
+whole_lives = new_table(
     "whole_lives",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     Column("units", BigInteger, nullable=False),
 )
 
 # When an experiment's next look can come; of an experiment without a row it is computed at once.
-next_looks = _table(
+next_looks = new_table(
     "next_looks",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
-    _moment("units_since"),
-    _moment("crowd_since", nullable=True),
-    _moment("forced_at"),
+    time_column("units_since"),
+    time_column("crowd_since", nullable=True),
+    time_column("forced_at"),
 )
 
 # Evidence as computed, not yet seen by any reader: `verdicts` publishes it.
-evidence = _table(
+evidence = new_table(
     "evidence",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # JSON rather than JSONB: it keeps the bytes that were written.
     Column("document", JSON, nullable=False),
     Column("contract", JSON, nullable=False),
-    _moment("as_of", nullable=True),
-    _moment("next_look_at", nullable=True),
+    time_column("as_of", nullable=True),
+    time_column("next_look_at", nullable=True),
 )
 
 # Up to which block of outcomes an experiment's evidence was computed, and published.
-publication_progress = _table(
+publication_progress = new_table(
     "publication_progress",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
-    _moment("staged_to"),
-    _moment("published_to", nullable=True),
+    time_column("staged_to"),
+    time_column("published_to", nullable=True),
 )
 
-verdicts = _table(
+verdicts = new_table(
     "verdicts",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
-    _project(),
+    project_column(),
     # The verdict contract, served to the byte.
     Column("contract", JSON, nullable=False),
     Column("evidence", JSON),
@@ -611,9 +589,9 @@ verdicts = _table(
     Column("abstain_reason", Text),
     Column("decided", Boolean, nullable=False),
     # The look at which the verdict stands; null before the first.
-    _moment("as_of", nullable=True),
-    _moment("next_look_at", nullable=True),
-    _moment("published_at"),
+    time_column("as_of", nullable=True),
+    time_column("next_look_at", nullable=True),
+    time_column("published_at"),
     CheckConstraint("verdict IN ('keep', 'rollback', 'iterate', 'abstain')", name="verdict"),
     CheckConstraint(
         "abstain_reason IN ('power', 'non_identifiable', 'interacting')", name="abstain_reason"
@@ -623,12 +601,12 @@ verdicts = _table(
 )
 
 # What is measured after a verdict while both arms are still served; the verdict stands meanwhile.
-follow_ups = _table(
+follow_ups = new_table(
     "follow_ups",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # Exposure from the first block after the deciding look to the planned end.
-    _moment("begins_at"),
-    _moment("ends_at"),
+    time_column("begins_at"),
+    time_column("ends_at"),
     # Final at the planned end; stopped where an arm was gone before it.
     Column("state", Text, nullable=False),
     # By all units of the experiment, and beside it that of the later ones alone; null at first.
@@ -636,30 +614,22 @@ follow_ups = _table(
     # Logarithm of the whole experiment's e-value, units before the verdict included.
     Column("log_e", Double),
     # The look; null before the first.
-    _moment("as_of", nullable=True),
+    time_column("as_of", nullable=True),
     # Up to which block of exposure outcomes were read; null before the first time.
-    _moment("read_to", nullable=True),
+    time_column("read_to", nullable=True),
     CheckConstraint("state IN ('running', 'stopped', 'final')", name="state"),
 )
 
 # Scales of the effect with weights that a project's changes taught: of a day, for later ones.
-learned_priors = _table(
+learned_priors = new_table(
     "learned_priors",
     Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
     Column("day", Date, primary_key=True),
     Column("weights", JSONB, nullable=False),
 )
 
-# What a night's random splits of a project's own control showed; no verdict reads it.
-own_splits = _table(
-    "own_splits",
-    Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
-    Column("night", Date, primary_key=True),
-    Column("document", JSONB, nullable=False),
-)
-
 # What a project had judged and kept in the 30 days before a day: the looks of that day read it.
-keep_records = _table(
+keep_records = new_table(
     "keep_records",
     Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
     Column("day", Date, primary_key=True),
@@ -668,15 +638,15 @@ keep_records = _table(
 )
 
 # Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
-set_aside = _table(
+set_aside = new_table(
     "set_aside",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # The first stage that cannot be computed; the stages before it go on.
     Column("stage", Text, nullable=False),
     # What kind of error, and where in the code: no value of any row.
     Column("error", Text, nullable=False),
-    _moment("first_failed_at"),
-    _moment("last_tried_at"),
+    time_column("first_failed_at"),
+    time_column("last_tried_at"),
     Column("tries", Integer, nullable=False),
     CheckConstraint(
         "stage IN ('experiments', 'exposures', 'cells', 'evidence', 'verdicts')", name="stage"
@@ -686,49 +656,41 @@ set_aside = _table(
 # --- How the service itself fares: what its monitor reads --------------------------------------
 
 # The last time that each step of the pipeline ended.
-pipeline_steps = _table(
+pipeline_steps = new_table(
     "pipeline_steps",
     Column("stage", Text, primary_key=True),
-    _moment("ended_at"),
+    time_column("ended_at"),
     Column("seconds", Double, nullable=False),
 )
 
 # When the fast schedule last had nothing due, or a run of the pipeline last ended well; a row.
-ticks = _table(
+ticks = new_table(
     "ticks",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    _moment("succeeded_at"),
+    time_column("succeeded_at"),
     # Blocks that had closed by then hold no unit that waits for a run.
-    _moment("looked_to", nullable=True),
+    time_column("looked_to", nullable=True),
     CheckConstraint("place = 1", name="one"),
 )
 
 # How often an error ended a tick of the fast schedule or a step of a run, by stage.
-failed_ticks = _table(
+failed_ticks = new_table(
     "failed_ticks",
     Column("stage", Text, primary_key=True),
     Column("failures", BigInteger, nullable=False),
-    _moment("failed_at"),
+    time_column("failed_at"),
 )
 
 # The last self-check of each day: whether a rebuild from the log equals what stands.
-self_checks = _table(
+self_checks = new_table(
     "self_checks",
     Column("day", Date, primary_key=True),
     # Null where that is unknown, as of a day whose events are gone.
     Column("equal", Boolean),
     # Those of which the rows, or a decided verdict, differ.
     Column("experiments", ARRAY(Text), nullable=False, server_default="{}"),
-    _moment("checked_at"),
+    time_column("checked_at"),
     Index(None, "day", postgresql_where=text("NOT equal")),
-)
-
-# The last result of each other check of Dagster's.
-check_results = _table(
-    "check_results",
-    Column("name", Text, primary_key=True),
-    Column("passed", Boolean, nullable=False),
-    _moment("checked_at"),
 )
 
 # --- Whether projects are wired right: no verdict depends on it -----------------------------------
@@ -736,21 +698,21 @@ check_results = _table(
 # The names of runtime and revenue events that came: since when, and to an hour when last, and
 # whether a write key sent the name; and to an hour when an event of the name came last with the
 # public key. What came as history was there from the beginning.
-seen_names = _table(
+seen_names = new_table(
     "seen_names",
-    _project(),
+    project_column(),
     Column("event", Text, nullable=False),
-    _moment("first_at"),
-    _moment("newest_at"),
+    time_column("first_at"),
+    time_column("newest_at"),
     Column("vouched", Boolean, nullable=False),
-    _moment("claimed_at", nullable=True),
+    time_column("claimed_at", nullable=True),
     PrimaryKeyConstraint("project_id", "event"),
 )
 
 # How many events of a name came live, on each of the last two days.
-name_counts = _table(
+name_counts = new_table(
     "name_counts",
-    _project(),
+    project_column(),
     Column("event", Text, nullable=False),
     Column("day", Date, nullable=False),
     Column("events", BigInteger, nullable=False),
@@ -758,10 +720,10 @@ name_counts = _table(
 )
 
 # What became of what a project's senders sent to `/v1/events`: only the API knows what it refused.
-admissions = _table(
+admissions = new_table(
     "admissions",
-    _project(),
-    _moment("minute"),
+    project_column(),
+    time_column("minute"),
     # Whole requests, and of these the ones beyond a rate limit.
     Column("requests", BigInteger, nullable=False),
     Column("limited", BigInteger, nullable=False),
@@ -788,7 +750,7 @@ admissions = _table(
 # The outside of the store that belongs to it; a single row. Of the secret a check value, which
 # tells nothing of it; the identity and the time of the last claim stand in the lake too. By its own
 # secret, which is nowhere else, events are picked: whoever knows it can choose ids that never are.
-installation = _table(
+installation = new_table(
     "installation",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     Column("secret_check", LargeBinary),
@@ -804,27 +766,19 @@ installation = _table(
     CheckConstraint("place = 1", name="one"),
 )
 
-# When somebody last showed that the store can be written; a single row.
-write_probe = _table(
-    "write_probe",
-    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    _moment("written_at"),
-    CheckConstraint("place = 1", name="one"),
-)
-
 # --- What projects learn of their verdicts: an outbox ---------------------------------------------
 
 # Never emptied: what was announced once is not announced again, whatever a rebuild publishes.
-announcements = _table(
+announcements = new_table(
     "announcements",
     # What receivers get as `webhook-id`.
     Column("announcement_id", Text, primary_key=True),
-    _project(),
+    project_column(),
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
     Column("kind", Text, nullable=False),
     # A breach's guardrail, a place's id, the new base; else empty.
     Column("subject", Text, nullable=False),
-    _moment("announced_at"),
+    time_column("announced_at"),
     # As it was served then, to the byte.
     Column("contract", JSON, nullable=False),
     Column("sentence", Text),
@@ -845,16 +799,16 @@ announcements = _table(
 )
 
 # An announcement for a webhook: waiting, until it is delivered or given up.
-deliveries = _table(
+deliveries = new_table(
     "deliveries",
     Column("announcement_id", Text, ForeignKey("announcements.announcement_id"), nullable=False),
     # A digest that finds the webhook in the project's settings; its address stands there alone.
     Column("target", Text, nullable=False),
     # Noted before each attempt, so that an attempt that broke off is made again.
     Column("attempts", Integer, nullable=False, server_default=text("0")),
-    _moment("next_attempt_at"),
-    _moment("delivered_at", nullable=True),
-    _moment("given_up_at", nullable=True),
+    time_column("next_attempt_at"),
+    time_column("delivered_at", nullable=True),
+    time_column("given_up_at", nullable=True),
     # In words of ours: nothing of the answer, nothing of the address.
     Column("problem", Text),
     PrimaryKeyConstraint("announcement_id", "target"),
@@ -866,28 +820,13 @@ deliveries = _table(
     ),
 )
 
-# When the whole service was frozen by hand, and why; the open freeze is in force.
-freezes = _table(
-    "freezes",
-    Column("freeze_id", Integer, Identity(), primary_key=True),
-    _moment("frozen_at"),
-    Column("reason", Text, nullable=False),
-    _moment("unfrozen_at", nullable=True),
-    Index(
-        "ix_freezes_in_force",
-        text("(unfrozen_at IS NULL)"),
-        unique=True,
-        postgresql_where=text("unfrozen_at IS NULL"),
-    ),
-)
-
 # Who changed what, when: settings, keys, closes, freezes, erasures. Added to, never changed.
-audit_trail = _table(
+audit_trail = new_table(
     "audit_trail",
     Column("entry_id", BigInteger, Identity(), primary_key=True),
     # Null: the whole service, as a freeze.
     Column("project_id", Integer, ForeignKey("projects.project_id")),
-    _moment("happened_at"),
+    time_column("happened_at"),
     Column("actor_kind", Text, nullable=False),
     # The owner's name, the key's label, the login of the command.
     Column("actor_name", Text),
@@ -920,13 +859,13 @@ event.listen(audit_trail, "after_create", _KEPT)
 
 # Parts of hours of receipt that are closed: no event is added to them any more. Those with a
 # `sealed_at` are sealed: whole in a file of the lake, or without any event and without a file.
-sealed_hours = _table(
+sealed_hours = new_table(
     "sealed_hours",
-    _moment("hour"),
+    time_column("hour"),
     # 0: received live, or brought by history before the hour was closed; 1 and up: later history.
     Column("part", SmallInteger, nullable=False),
-    _moment("closed_at"),
-    _moment("sealed_at", nullable=True),
+    time_column("closed_at"),
+    time_column("sealed_at", nullable=True),
     # Below SERVICE_LAKE, so that a lake that is moved needs no change here.
     Column("file", Text, unique=True),
     Column("rows", BigInteger),
@@ -935,11 +874,11 @@ sealed_hours = _table(
     # The newest erasure that was carried out before its rows were read: later ones may be in it.
     Column("last_erasure", BigInteger),
     # When the file was seen to hold what PostgreSQL held.
-    _moment("compared_at", nullable=True),
+    time_column("compared_at", nullable=True),
     # From when on the file alone holds its events, but for those that look-ups of rows may need.
-    _moment("moved_at", nullable=True),
+    time_column("moved_at", nullable=True),
     # When all of its bytes were read last, and their fault; null where they were as listed.
-    _moment("verified_at", nullable=True),
+    time_column("verified_at", nullable=True),
     Column("fault", Text),
     PrimaryKeyConstraint("hour", "part"),
     CheckConstraint("part >= 0", name="part"),
@@ -957,54 +896,23 @@ sealed_hours = _table(
 
 # Parts that history brought to closed hours, until they are closed themselves. Two writers at once
 # may leave the same row twice.
-replayed_hours = _table(
+replayed_hours = new_table(
     "replayed_hours",
-    _moment("hour"),
+    time_column("hour"),
     Column("part", SmallInteger, nullable=False),
     Index(None, "hour", "part"),
-)
-
-# Files of the lake that were listed once, until they are deleted.
-unlisted_files = _table(
-    "unlisted_files", Column("file", Text, primary_key=True), _moment("unlisted_at")
-)
-
-# Who was forgotten since files were last rewritten: readers of files leave these events out.
-erasures = _table(
-    "erasures",
-    Column("erasure_id", BigInteger, Identity(), primary_key=True),
-    _project(),
-    Column("session_id", Text),
-    Column("pseudonym", LargeBinary),
-    _moment("erased_at"),
-    # True if only the public key's events of the session were erased: it may be another's.
-    Column("public_only", Boolean, nullable=False, server_default=text("false")),
-    CheckConstraint("num_nonnulls(session_id, pseudonym) = 1", name="one"),
-    Index(None, "project_id"),
-)
-
-# When a run last sealed, and the error that ended it, if any.
-sealing_runs = _table(
-    "sealing_runs",
-    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    _moment("ended_at"),
-    Column("error", Text),
-    CheckConstraint("place = 1", name="one"),
 )
 
 # --- What the log can tell no longer: days that were dropped --------------------------------------
 
 # The past days that history was written into, and on which days, in UTC; of a day that was only
 # ever received live there is none. Two writers at once may leave the same row twice.
-replayed_days = _table(
+replayed_days = new_table(
     "replayed_days",
     Column("day", Date, nullable=False),
     Column("written_on", Date, nullable=False),
     Index(None, "day", "written_on"),
 )
-
-# A day of runtime events that is gone, and when it went; of a day that went twice the last time.
-dropped_days = _table("dropped_days", Column("day", Date, primary_key=True), _moment("dropped_at"))
 
 # --- What the log can tell no longer: people who were forgotten ---------------------------------
 
@@ -1030,26 +938,13 @@ def _tombstones_of(rows: Table) -> Table:
 
 tombstones = tuple(_tombstones_of(rows) for rows in (exposures, sightings, conversions, amounts))
 
-# That somebody was forgotten, and how much of theirs; not who.
-forgettings = _table(
-    "forgettings",
-    _project(),
-    _moment("forgotten_at"),
-    Column("kind", Text, nullable=False),
-    Column("runtime_events", BigInteger, nullable=False),
-    Column("revenue_events", BigInteger, nullable=False),
-    Column("exposures", BigInteger, nullable=False),
-    CheckConstraint("kind IN ('user_ref', 'session', 'unit')", name="kind"),
-    Index(None, "project_id"),
-)
-
 # That a session named somebody who is forgotten since, and goes on: whom it names later is another.
-forgotten_names = _table(
+forgotten_names = new_table(
     "forgotten_names",
-    _project(),
+    project_column(),
     Column("environment", Text, nullable=False),
     Column("session_id", Text, nullable=False),
-    _moment("received_at"),
+    time_column("received_at"),
     Column("trusted", Boolean, nullable=False),
     Column("signed", Boolean, nullable=False),
     Index(None, "project_id"),

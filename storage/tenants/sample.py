@@ -6,7 +6,6 @@ in the sample says nothing about the arm. A smaller sample costs power, never va
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from sqlalchemy import Connection, text
 
@@ -51,14 +50,6 @@ class Sample:
         if kind not in self.rates:
             return False
         return is_drawn(unit, salt=self.salt, share=self.rates[kind])
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Returns the sample that a sender was given."""
-        return cls(
-            salt=document["salt"],
-            rates={kind: document[kind] for kind in ("session", "user") if kind in document},
-        )
 
     def document(self) -> dict[str, object]:
         """Returns the sample as a document for senders, who may leave out units outside it."""

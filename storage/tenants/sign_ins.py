@@ -11,7 +11,8 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from storage.postgres.refusal import Invalid
 from storage.postgres.rows import value_of
-from storage.schema.tables import keys, projects, sign_in_links, sign_ins
+from storage.schema.annex_tables import sign_in_links, sign_ins
+from storage.schema.tables import keys, projects
 from storage.tenants.audit_trail import PROGRAM, Actor, ActorKind, Change, record_action
 from storage.tenants.keys import READING_KINDS, Role, key_digest, note_use
 from storage.tenants.projects import Project

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import insert
@@ -142,22 +141,25 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
 
 
 def add_deliveries(
-    connection: Connection, announced: Sequence[Row[Any]], *, only: str | None = None
+    connection: Connection,
+    announced: Sequence[Row[str, int, str, datetime]],
+    *,
+    only: str | None = None,
 ) -> None:
-    """Has the webhooks that ask for them wait for announcements, or a single webhook."""
+    """Has the webhooks that ask for them wait for announcements, or a single webhook.
+
+    Args:
+        announced: The id, the project, the kind and the time of each.
+    """
     webhooks = {
         project_id: read_settings(connection, project_id).webhooks
-        for project_id in {row.project_id for row in announced}
+        for project_id in {project_id for _, project_id, _, _ in announced}
     }
     waiting = [
-        {
-            "announcement_id": row.announcement_id,
-            "target": webhook.target,
-            "next_attempt_at": row.announced_at,
-        }
-        for row in announced
-        for webhook in webhooks[row.project_id]
-        if (row.kind in webhook.events if only is None else webhook.target == only)
+        {"announcement_id": name, "target": webhook.target, "next_attempt_at": announced_at}
+        for name, project_id, kind, announced_at in announced
+        for webhook in webhooks[project_id]
+        if (kind in webhook.events if only is None else webhook.target == only)
     ]
     if waiting:
         connection.execute(insert(deliveries).values(waiting))

@@ -109,7 +109,7 @@ ORDER BY row_number() OVER (
 """)
 
 
-class ExperimentToFreeze(NamedTuple):
+class PendingFreeze(NamedTuple):
     """An experiment that waits for its policy."""
 
     experiment_id: str
@@ -118,7 +118,7 @@ class ExperimentToFreeze(NamedTuple):
 
 def experiments_to_freeze(
     connection: Connection, *, as_of: datetime, at_once: bool = True
-) -> list[ExperimentToFreeze]:
+) -> list[PendingFreeze]:
     """Returns the bound experiments without a policy, a turn of each project after another.
 
     The project that was served longest ago comes first, and of each project the oldest experiment.
@@ -128,7 +128,7 @@ def experiments_to_freeze(
         at_once: Whether those that are set aside are tried again before their time.
     """
     rows = connection.execute(_TO_FREEZE, {"as_of": as_of, "at_once": at_once})
-    return [ExperimentToFreeze(*row) for row in rows]
+    return [PendingFreeze(*row) for row in rows]
 
 
 _RETRIED = text(f"""

@@ -87,7 +87,7 @@ ORDER BY p.name, g.environment
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceTimes:
+class SourceLateness:
     """How late the events of an environment came; `lag_seconds` is the 99th percentile."""
 
     project: str
@@ -97,6 +97,6 @@ class SourceTimes:
     lag_seconds: float
 
 
-def lags_of_measured_projects(connection: Connection) -> list[SourceTimes]:
+def lags_of_measured_projects(connection: Connection) -> list[SourceLateness]:
     """Returns how late the last hour's events came, where an experiment is open."""
-    return [value_of(SourceTimes, row) for row in connection.execute(_LAGS)]
+    return [value_of(SourceLateness, row) for row in connection.execute(_LAGS)]

@@ -1,6 +1,6 @@
 """The list of verdicts: a project's experiments, or those that ask for a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ from domain.contract import Contract, contract_of
 from domain.evidence.document import AnyEvidence, evidence_of
 from domain.lineage.flag import Flag
 from domain.listing import ListedVerdict
+from domain.registration import Registration
 from domain.words import Action
 from storage.experiments.commit_ids import commit_named
 from storage.experiments.histories import joint_with
@@ -190,7 +191,7 @@ def list_verdicts(
             metric=row.target_metric,
             headline=current[row.experiment_id].situation.headline,
             action=current[row.experiment_id].situation.action,
-            treatment_flag=None if (flag := _flag(row)) is None else flag.change,
+            treatment_flag=None if (flag := _flag(row.request)) is None else flag.change,
             by_itself=flag is None and (trusts or current[row.experiment_id].trusted),
             contract=published[row.experiment_id][0],
         )
@@ -198,9 +199,8 @@ def list_verdicts(
     ]
 
 
-def _flag(row: Row[Any]) -> Flag | None:
-    stored = row.request.get("treatment_flag")
-    return None if stored is None else Flag(**stored)
+def _flag(request: Mapping[str, object]) -> Flag | None:
+    return Registration.of_stored(request).treatment_flag
 
 
 def _to_take_back(connection: Connection, project_id: int) -> list[str]:

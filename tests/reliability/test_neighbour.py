@@ -26,8 +26,8 @@ from orchestration.pipeline.steps import (
     stage_due,
 )
 from orchestration.pipeline.whole_days import LakeDays
+from storage.schema.annex_tables import metadata
 from storage.schema.clock import LOG_LOCK, claim_derived_tables
-from storage.schema.tables import metadata
 from storage.upkeep.forgetting import forget_person
 from tests.world import A, K, World
 

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -267,8 +267,14 @@ def sent(
     return Summary(
         document={**posted.counts, "seconds": round(time.monotonic() - began, 3)},
         interrupted=interrupted,
-        sample=None if posted.sampling is None else Sample.of_document(posted.sampling),
+        sample=None if posted.sampling is None else _sample(posted.sampling),
     )
+
+
+def _sample(document: Mapping[str, Any]) -> Sample:
+    """Returns the sample that a sender was given."""
+    rates = {kind: document[kind] for kind in ("session", "user") if kind in document}
+    return Sample(salt=document["salt"], rates=rates)
 
 
 def _step(text: str, start: datetime) -> tuple[datetime, float]:

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from storage.schema.tables import metadata
+from storage.schema.annex_tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

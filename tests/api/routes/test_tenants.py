@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.dashboard.pages import router as dashboard
 from api.runtime.settings import ApiSettings
-from storage.schema.tables import keys, metadata
+from storage.schema.annex_tables import metadata
+from storage.schema.tables import keys
 from storage.tenants.keys import KeyKind, key_digest, new_key
 from storage.tenants.projects import FIRST_KINDS, create_project, list_keys, revoke_key
 from tests.world import World

@@ -9,8 +9,8 @@ from sqlalchemy.sql.base import Executable
 
 from domain.contract import waiting_contract
 from domain.document import document_text
+from storage.schema.annex_tables import metadata
 from storage.schema.migrate import VERSION, StoreVersionError, upgrade
-from storage.schema.tables import metadata
 
 
 def test_tables_that_changed_take_the_next_version() -> None:

@@ -2,8 +2,9 @@
 
 from alembic import op
 
+from storage.schema.annex_tables import metadata
 from storage.schema.migrate import VERSION
-from storage.schema.tables import installation, metadata
+from storage.schema.tables import installation
 
 revision = VERSION
 down_revision = None
