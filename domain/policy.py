@@ -263,9 +263,9 @@ class Policy(Numbers, frozen=True, kw_only=True):
         alone: dict[str, KeepWhen] = {"keep_when": "alone"} if self.retrospective else {}
         return structs.replace(self, window_seconds=open_for, **alone)
 
-    def first_look_at(self, starts_at: datetime) -> datetime:
-        """Returns when the first block of the target closes: no look at it can come before."""
-        begins_at = int(starts_at.timestamp()) // self.block_seconds * self.block_seconds
+    def first_look_at(self, units_from: datetime) -> datetime:
+        """Returns when the block of a moment closes for the target: no look at it comes before."""
+        begins_at = int(units_from.timestamp()) // self.block_seconds * self.block_seconds
         closes_at = begins_at + self.block_seconds + self.numbers.closes_after
         return datetime.fromtimestamp(closes_at, tz=UTC)
 

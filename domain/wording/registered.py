@@ -1,7 +1,7 @@
 """Sentences after a registration: the attempt, the events received, and the first look."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from domain.contract import Contract
 from domain.figures import first_names, length_of_time
@@ -10,6 +10,8 @@ from domain.wording.registration import MOST_NAMED, named
 
 # A first look that is further away than this is announced as far.
 FAR_SECONDS = 7200
+# A look at few units waits for more of them for a day.
+_LONGEST_ANALYSIS_BLOCK = timedelta(days=1)
 FAR = "For an earlier figure name another metric, or give this a shorter `window_seconds`."
 # Advice for a guardrail whose event never came.
 SEND_OR_DROP = "Send it, or drop it in the settings: `guardrails`."
@@ -67,7 +69,9 @@ def rate_text(received: ReceivedEvents) -> str:
 def first_look_sentence(
     registration: RegistrationAnswer, contract: Contract | None = None
 ) -> str | None:
-    """Returns when the target can be looked at first; None where no look is to come, or it came.
+    """Returns when the target can be looked at first; None where no look is to come.
+
+    A block of few units is no look yet: then it says by when one comes at the latest.
 
     Args:
         contract: The experiment's verdict contract; None where it was registered just now.
@@ -76,8 +80,11 @@ def first_look_sentence(
     decided = contract is not None and contract.decided
     if at is None or decided or registration.nothing_to_compare is not None:
         return None
-    if (seconds := (at - datetime.now(UTC)).total_seconds()) <= 0:
-        return None
+    now = datetime.now(UTC)
+    if (seconds := (at - now).total_seconds()) <= 0:
+        latest = at + _LONGEST_ANALYSIS_BLOCK
+        by = f", or by {latest:%Y-%m-%d %H:%M} UTC at the latest" if latest > now else ""
+        return f"The first look at {registration.metric} comes once it has enough units{by}."
     said = (
         f"The first look at {registration.metric} can come at {at:%Y-%m-%d %H:%M} UTC, in"
         f" {length_of_time(seconds)}: the first units have so long to bring their outcomes."

@@ -39,7 +39,7 @@ from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
-from storage.views.registrations import first_look_of
+from storage.views.registrations import UNITS_FROM, first_look_of
 
 PRODUCTION = "production"
 # Arms that shared a block within so long are served side by side.
@@ -120,6 +120,7 @@ FROM tested
 _EXPERIMENTS = text(f"""
 SELECT x.experiment_id, x.environment, x.treatment_commit,
     x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric, x.starts_at,
+    {UNITS_FROM} AS units_from,
     -- Of those that may wait for their first look.
     CASE WHEN x.starts_at + {TARGET_OPEN_FOR} > statement_timestamp() - interval '1 day'
         THEN x.policy END AS policy,
@@ -294,7 +295,7 @@ def _rivals(
 
 
 def _experiment(row: Row[Any], state: ControlState | None) -> OpenExperiment:
-    first_look_at = first_look_of(row.starts_at, row.policy)
+    first_look_at = first_look_of(row.units_from, row.policy)
     return value_of(
         OpenExperiment,
         row,

@@ -25,10 +25,21 @@ _LIKENESS = 0.8
 _RECENT_COMMITS = 500
 _EACH_RUN = timedelta(minutes=1)
 
+# From when on units of the first look come: its first unit's block, else the blocks yet to close.
+UNITS_FROM = """greatest(x.starts_at, coalesce(
+    (
+        SELECT to_timestamp(u.block / 1e6) FROM block_units AS u
+        WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0
+        ORDER BY u.block LIMIT 1
+    ),
+    (SELECT c.at FROM cursors AS c
+     WHERE c.stage = 'exposures' AND c.experiment_id = x.experiment_id)
+))"""
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
-    x.attempt, x.frozen_at, x.starts_at, x.declared_at, x.policy, v.decided,
+    x.attempt, x.frozen_at, x.starts_at, {UNITS_FROM} AS units_from, x.declared_at, x.policy,
+    v.decided,
     coalesce({ALPHA}, CAST(x.binding #>> '{{settings,alpha}}' AS double precision)) AS alpha,
     v.contract::text AS contract, {NEVER_RECEIVED} AS never_received, v.evidence::text AS evidence
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
@@ -107,16 +118,18 @@ def read_current(
         nothing_to_compare=current.builds.missing,
         fires_at=None if row.alpha is None else row.attempt**2 / row.alpha,
         received=tuple(read_name_counts(connection, project_id)),
-        first_look_at=None if policy is None else policy.first_look_at(row.starts_at),
+        first_look_at=None if policy is None else policy.first_look_at(row.units_from),
         reward_at=None if policy is None else policy.reward_at(row.starts_at),
         situation=current.situation,
     )
     return registration, current
 
 
-_START = text("""
-SELECT starts_at, policy, CASE WHEN frozen_at IS NULL THEN bound_at END AS bound_at FROM experiments
-WHERE project_id = :project_id AND experiment_id = :experiment_id
+_START = text(f"""
+SELECT {UNITS_FROM} AS units_from, x.policy,
+    CASE WHEN x.frozen_at IS NULL THEN x.bound_at END AS bound_at
+FROM experiments AS x
+WHERE x.project_id = :project_id AND x.experiment_id = :experiment_id
 """)
 
 
@@ -133,15 +146,15 @@ def read_first_look(
     row = connection.execute(_START, bound).one()
     if row.bound_at is not None:
         return row.bound_at + _EACH_RUN
-    return first_look_of(row.starts_at, row.policy)
+    return first_look_of(row.units_from, row.policy)
 
 
 def first_look_of(
-    starts_at: datetime | None, stored: Mapping[str, object] | None
+    units_from: datetime | None, stored: Mapping[str, object] | None
 ) -> datetime | None:
     """Returns when the target can be looked at first; None where nothing tells."""
     policy = _readable(stored)
-    return None if policy is None or starts_at is None else policy.first_look_at(starts_at)
+    return None if policy is None or units_from is None else policy.first_look_at(units_from)
 
 
 def _readable(stored: Mapping[str, object] | None) -> Policy | None:

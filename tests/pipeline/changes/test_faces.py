@@ -348,6 +348,26 @@ def test_a_date_that_has_passed_is_shown_no_more(live) -> None:
         assert (", reached about" in evidence["sentence"]) == (at == soon)
 
 
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [(0, "The first look at order can come at"), (5, "comes once it has enough units, or by")],
+)
+def test_a_first_look_that_is_late_is_announced_by_a_time_to_come(live, faces, units, said) -> None:
+    for commit in (A, K) if units else ():
+        live.crowd(commit, start=0, minutes=5, units=units)
+    live.send(live=True)
+    experiment = live.register(treatment_commit=K, target_metric="order")
+    live.as_live()
+    live.tick()
+    shown = faces(experiment)["wait"]
+    assert said in shown
+    (moment,) = re.findall(r"(?:at|by) (\d{4}-\d\d-\d\d \d\d:\d\d) UTC", shown)
+    assert read(moment) > datetime.now(UTC)
+    assert (f"{read(moment):%Y-%m-%dT%H:%M:%SZ}" == live.bound(experiment)["first_look_at"]) == (
+        not units
+    )
+
+
 SILENCE = "UPDATE block_units SET block = block - 12 * 3600 * 1000000::bigint"
 CLAIMED = text("SELECT claimed_at IS NOT NULL FROM seen_names WHERE event = :name")
 BREACH = "error got worse: 1.00 % → 12.00 %. Take it back."
