@@ -153,7 +153,7 @@ sub vcl_recv {{
 
 def apache(share: float, ports: Ports) -> str:
     canary, stable = weights(share, 100)
-    modules = Path(shutil.which("apache2") or "").parents[1] / "lib/apache2/modules"
+    modules = program("apache2").parents[1] / "lib/apache2/modules"
     names = ("mpm_event", "authz_core", "headers", "slotmem_shm", "proxy", "proxy_http")
     loaded = "\n".join(
         f"LoadModule {name}_module {modules}/mod_{name}.so"
@@ -187,11 +187,18 @@ def placed(shown: str, ports: Ports) -> str:
     return shown.replace(":3001", f":{ports.canary}").replace(":3000", f":{ports.stable}")
 
 
+def program(name: str) -> Path:
+    """Where a program is; the test is skipped where it is not here."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not here")
+    return Path(found)
+
+
 @contextmanager
 def started(words: Sequence[str], folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """A router that answers at its port; the test is skipped where the program is not here."""
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not here")
+    program(words[0])
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(words, cwd=folder, stdout=output, stderr=output)
 

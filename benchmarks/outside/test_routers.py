@@ -1,7 +1,6 @@
 """Routers run by themselves, and the table of docs/routing.md that comes of it."""
 
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.outside import routers
-from benchmarks.outside.routers import CANARY, STABLE, Ports, Visitors, started
+from benchmarks.outside.routers import CANARY, STABLE, Ports, Visitors, program, started
 from tests.clients.page import DOCS
 from tests.processes import nginx
 from tests.processes.api_process import eventually, port_of_our_own
@@ -250,7 +249,7 @@ def placed(
     write(router, folder, share, ports)
     words = [word.replace("{folder}", str(folder)) for word in router.words]
     if words == ["varnishd"]:
-        modules = Path(shutil.which("varnishd") or "").parents[1] / "lib/x86_64-linux-gnu/varnish"
+        modules = program("varnishd").parents[1] / "lib/x86_64-linux-gnu/varnish"
         words += [
             "-F",
             "-a",
