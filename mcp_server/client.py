@@ -200,7 +200,7 @@ async def _whole(response: httpx2.Response) -> str:
     return content.decode(errors="replace")
 
 
-def _decoded(text: str) -> dict[str, Any] | list[Any] | None:
+def _decoded(text: str) -> dict[str, object] | list[Any] | None:
     """The JSON object or array, or None where it is none."""
     try:
         decoded = json.loads(text, parse_constant=_refused)

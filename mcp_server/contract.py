@@ -139,7 +139,7 @@ def shown(value: object) -> Any:  # noqa: ANN401 - JSON
     return msgspec.to_builtins(value)
 
 
-def answer_schema(answer: type[msgspec.Struct]) -> dict[str, Any]:
+def answer_schema(answer: type[msgspec.Struct]) -> dict[str, object]:
     """Returns the JSON schema of a document as `shown` returns it."""
     _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
     parts[answer.__name__]["additionalProperties"] = False
@@ -157,7 +157,7 @@ def answer_schema(answer: type[msgspec.Struct]) -> dict[str, Any]:
     return written_out({**parts[answer.__name__], "$defs": parts})
 
 
-def written_out(schema: dict[str, Any]) -> dict[str, Any]:
+def written_out(schema: dict[str, Any]) -> dict[str, object]:
     """Returns a schema without references and tuples, which some agents' clients refuse."""
     parts = schema.pop("$defs", {})
 

@@ -25,7 +25,7 @@ def explanation(
     registration: RegistrationAnswer | None = None,
     *,
     effect: Effect | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns an `Explanation` as an agent gets it, in at most 4 KiB.
 
     Args:
@@ -55,16 +55,18 @@ def _is_calm(row: MetricRow) -> bool:
     return row.role == "guardrail" and row.state != "breached"
 
 
-def fitted(answer: dict[str, Any], *lists: tuple[list[Any], int]) -> dict[str, Any]:
+def fitted(answer: dict[str, object], *lists: tuple[list[Any], int]) -> dict[str, object]:
     """Leaves the last entries of lists out until the answer fits, and counts them in `left_out`.
 
     Args:
         lists: Lists in the answer, those to shorten first, and the entries that each keeps.
     """
+    left_out = 0
     for entries, kept in lists:
         while len(entries) > kept and not fits(answer):
             del entries[-1]
-            answer["left_out"] += 1
+            left_out += 1
+            answer["left_out"] = left_out
     return answer
 
 

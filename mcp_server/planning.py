@@ -1,7 +1,6 @@
 """The plan of a canary, and the next step of a set-up."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from domain.checklist.line import ChecklistLine
 from domain.planning.boundary import Boundary
@@ -52,7 +51,7 @@ def _example(line: ChecklistLine) -> str | None:
     return _EXAMPLES.get(line.check)
 
 
-def set_up(lines: Sequence[ChecklistLine], *, url: str) -> dict[str, Any]:
+def set_up(lines: Sequence[ChecklistLine], *, url: str) -> dict[str, object]:
     """Returns a `SetUp` as an agent gets it: the first step that a project's set-up still lacks.
 
     Args:

@@ -34,7 +34,10 @@ class RewardServer(MCPServer[RewardApi]):
     """The MCP server with errors that a model can act on; it refuses unknown arguments."""
 
     async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[RewardApi, Any] | None = None
+        self,
+        name: str,
+        arguments: dict[str, object],
+        context: Context[RewardApi, Any] | None = None,
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool by name."""
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}

@@ -341,7 +341,7 @@ def _tool(
 class _Reader(FuncMetadata):
     """Reads the arguments of a call, some of which agents quote twice."""
 
-    def pre_parse_json(self, data: dict[str, Any]) -> dict[str, Any]:
+    def pre_parse_json(self, data: dict[str, object]) -> dict[str, object]:
         """Returns arguments without a second pair of quotation marks.
 
         Else the SDK reads the text `null` as an argument that is left out.
@@ -403,7 +403,7 @@ def _shaped(document_type: type[ShapeT], answer: Answer, api: RewardApi) -> Shap
         raise _foreign(api) from None
 
 
-def _result(answer: msgspec.Struct | dict[str, Any], *sentences: str) -> CallToolResult:
+def _result(answer: msgspec.Struct | dict[str, object], *sentences: str) -> CallToolResult:
     structured = shown(answer)
     texts = [json.dumps(structured, ensure_ascii=False), *sentences]
     return CallToolResult(

@@ -68,7 +68,7 @@ class StaticGraph(BaseModel):
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """The graph as it was sent."""
         return self._document
 

@@ -94,7 +94,7 @@ _PROBLEM: Mapping[str, Any] = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: FastAPI) -> dict[str, object]:
     """Returns the OpenAPI document of the app, with the models that its routes name."""
     for route in app.routes:
         if isinstance(route, APIRoute):

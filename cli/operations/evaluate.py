@@ -26,8 +26,8 @@ from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import EventsGone, decided_without_events
 from storage.upkeep.raw_events import experiments_of_project
 from storage.upkeep.reading import separate_reading
-from storage.verdicts.publication import all_contracts
 from storage.verdicts.set_aside import error_line
+from storage.views.published import all_contracts
 
 _ID_LENGTH = len("exp_") + 20
 # A contract, and the evidence behind it.

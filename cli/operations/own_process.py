@@ -17,7 +17,7 @@ from mcp_server.address import Address
 from mcp_server.client import Client
 from storage.postgres.engine import opened_engine
 from storage.tenants.projects import find_project
-from storage.verdicts.publication import project_of
+from storage.views.published import project_of
 
 # As long as a large graph or a busy store may take.
 _ANSWER_SECONDS = 600.0

@@ -13,7 +13,7 @@ from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import Rebuilt, rebuild_all
 from storage.lake.lake import store_lake
 from storage.upkeep.day_check import Difference
-from storage.verdicts.publication import all_contracts
+from storage.views.published import all_contracts
 
 # Rebuilt, but some decided verdict is not what the log gives now, or an experiment stays
 # as it was.

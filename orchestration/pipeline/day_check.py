@@ -7,7 +7,7 @@ from datetime import date, datetime
 from sqlalchemy import Connection
 
 from orchestration.pipeline.batch import work_apart
-from orchestration.pipeline.follow_up import differing_follow_ups
+from orchestration.pipeline.follow_up import draft_follow_ups
 from orchestration.pipeline.recompute import PATIENCE, stage_drafts
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.lake.lake import Lake, store_lake
@@ -19,6 +19,7 @@ from storage.pipeline.recompute import recomputed
 from storage.upkeep.day_check import differing_verdicts, experiments_of_days, read_served_tables
 from storage.upkeep.gone_events import days_dropped
 from storage.upkeep.rebuild import keep_whole_lives
+from storage.verdicts.follow_ups import read_follow_ups
 from storage.verdicts.set_aside import bound_experiments, error_line, experiments_to_compute
 
 
@@ -166,7 +167,7 @@ def _compare(
     drafted = [each for each in experiments_to_compute(separate, "verdicts") if each in computed]
     stage_drafts(separate, drafted, as_of=as_of)
     differing = {each.experiment_id for each in differing_verdicts(separate)}
-    differing |= {*differing_follow_ups(separate, only=computed)}
+    differing |= {*_differing_follow_ups(separate, only=computed)}
     return Comparison(
         lives=[life for lives, _ in done for life in lives],
         hours=[hour for _, hours in done for hour in hours],
@@ -175,3 +176,15 @@ def _compare(
         not_computed={name: error_line(error) for name, error in sorted(broken.items())},
         verdicts=sorted(differing.intersection(computed)),
     )
+
+
+def _differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
+    """Returns the experiments whose ended follow-up differs from that of a reading."""
+    served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
+    drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
+    return [
+        draft.experiment_id
+        for draft in drafts
+        if (draft.state, draft.effect)
+        != (served[draft.experiment_id].state, served[draft.experiment_id].effect)
+    ]

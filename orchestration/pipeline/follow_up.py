@@ -17,7 +17,6 @@ from storage.verdicts.follow_ups import (
     begin_follow_ups,
     due_follow_ups,
     publish_follow_ups,
-    read_follow_ups,
     stop_follow_ups,
 )
 
@@ -87,15 +86,3 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
         if span.share in (0, 1) and (span.end is None or span.end > plan.begins_at)
     ]
     return min((seconds(end) for end in ends if end < plan.ends_at), default=None)
-
-
-def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
-    """Returns the experiments whose ended follow-up differs from that of a reading."""
-    served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
-    drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
-    return [
-        draft.experiment_id
-        for draft in drafts
-        if (draft.state, draft.effect)
-        != (served[draft.experiment_id].state, served[draft.experiment_id].effect)
-    ]

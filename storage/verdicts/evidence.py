@@ -96,7 +96,9 @@ _ACTIVE = text(f"""
 SELECT x.*, {joint_with("x")} AS joint_with,
     read.at + {GRACE} AS as_of, EXISTS (
         SELECT FROM self_checks AS c WHERE NOT c.equal AND x.experiment_id = ANY(c.experiments)
-    ) AS day_unequal, EXISTS (
+    ) AS day_unequal, (
+        SELECT d.base_assumed FROM deploys AS d WHERE d.deploy_id = x.deploy_id
+    ) AS base_assumed, EXISTS (
         SELECT FROM places AS p
         WHERE p.experiment_id = x.experiment_id AND p.asked_at <= x.registered_at
           AND p.ended_at <= x.closed_at AND p.outcome IN ('harmless', 'suspected', 'unanswered')
@@ -113,7 +115,7 @@ ORDER BY x.experiment_id
 """)
 
 _DEPLOYS = text(f"""
-SELECT project_id, environment, commit_sha, base_commit, base_assumed, deploy_id, deployed_at,
+SELECT project_id, environment, commit_sha AS commit, base_commit AS base, deployed_at,
     recorded_at, allocation, withdrawn_at, {POSTED}
 FROM deploys
 WHERE (project_id, environment) IN (
@@ -132,11 +134,16 @@ def read_experiments(
     ids = [row.experiment_id for row in active]
     cells = read_cells(connection, ids)
     strata = read_strata(connection, ids)
-    deploys = _deploys(connection, active)
+    deploys = _deploys(
+        connection,
+        {row.experiment_id: (row.project_id, row.environment, row.bound_at) for row in active},
+    )
     policies = {row.experiment_id: Policy.of(row.policy) for row in active}
     known = {
         row.experiment_id: _counted(
-            row, deploys[row.experiment_id], grace=policies[row.experiment_id].grace_seconds
+            deploys[row.experiment_id],
+            bound_at=row.bound_at,
+            grace=policies[row.experiment_id].grace_seconds,
         )
         for row in active
     }
@@ -170,15 +177,7 @@ def read_experiments(
                 for name in policies[row.experiment_id].cell_names
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
-            deploys=[
-                value_of(ReleaseStep, deploy, commit=deploy.commit_sha, base=deploy.base_commit)
-                for deploy in deploys[row.experiment_id]
-            ],
-            base_assumed=any(
-                deploy.base_assumed
-                for deploy in deploys[row.experiment_id]
-                if deploy.deploy_id == row.deploy_id
-            ),
+            deploys=deploys[row.experiment_id],
             allocations=shares[row.experiment_id],
             stratum_shares=within.get(row.experiment_id, {}),
             gates=gates[row.experiment_id],
@@ -212,28 +211,33 @@ def _within_strata(
     }
 
 
-def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
+def _deploys(
+    connection: Connection, bound: Mapping[str, tuple[int, str, datetime]]
+) -> dict[str, list[ReleaseStep]]:
     """Returns the deploys that each experiment reads, in order.
 
     A withdrawn deploy is still read by the experiments that were bound before: their
     evidence does not change, and an evaluation as of an earlier time reads the same.
+
+    Args:
+        bound: The project, the environment and the time of the binding of each experiment.
     """
-    ids = [row.experiment_id for row in active]
-    recorded: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
-    for deploy in connection.execute(_DEPLOYS, {"ids": ids}):
-        recorded[deploy.project_id, deploy.environment].append(deploy)
+    recorded: dict[tuple[int, str], list[tuple[ReleaseStep, datetime | None]]] = defaultdict(list)
+    for row in connection.execute(_DEPLOYS, {"ids": list(bound)}):
+        step = value_of(ReleaseStep, row)
+        recorded[row.project_id, row.environment].append((step, row.withdrawn_at))
     return {
-        row.experiment_id: [
-            deploy
-            for deploy in recorded[row.project_id, row.environment]
-            if deploy.withdrawn_at is None or deploy.withdrawn_at > row.bound_at
+        experiment_id: [
+            step
+            for step, withdrawn_at in recorded[project_id, environment]
+            if withdrawn_at is None or withdrawn_at > bound_at
         ]
-        for row in active
+        for experiment_id, (project_id, environment, bound_at) in bound.items()
     }
 
 
 def _counted(
-    experiment: Row[Any], deploys: Iterable[Row[Any]], *, grace: int
+    deploys: Sequence[ReleaseStep], *, bound_at: datetime, grace: int
 ) -> list[CountedDeploy]:
     """Returns the deploys in the order in which they begin to count.
 
@@ -243,17 +247,15 @@ def _counted(
     close = _BLOCK + timedelta(seconds=grace)
     counted: list[CountedDeploy] = []
     in_force: dict[str, datetime] = {}
-    for deploy in reversed(list(deploys)):
+    for deploy in reversed(deploys):
         at = deploy.deployed_at
-        if deploy.recorded_at > max(block_begin(at) + close, experiment.bound_at):
+        if deploy.recorded_at > max(block_begin(at) + close, bound_at):
             first = block_begin(deploy.recorded_at - close)
             at = first if first + close >= deploy.recorded_at else first + _BLOCK
-        later = in_force.get(deploy.commit_sha)
+        later = in_force.get(deploy.commit)
         if later is None or at < later:
-            in_force[deploy.commit_sha] = at
-            counted.append(
-                CountedDeploy(commit=deploy.commit_sha, allocation=deploy.allocation, at=at)
-            )
+            in_force[deploy.commit] = at
+            counted.append(CountedDeploy(commit=deploy.commit, allocation=deploy.allocation, at=at))
     counted.reverse()
     return sorted(counted, key=lambda deploy: deploy.at)
 

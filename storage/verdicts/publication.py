@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Text, cast, select, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.effect import Effect
-from storage.postgres.refusal import Missing, unknown_to_the_store
+from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
-from storage.schema.tables import experiments, verdicts
+from storage.schema.tables import verdicts
 from storage.verdicts.announcements import announce
 from storage.verdicts.next_look import NextLook
 from storage.verdicts.situations import SUSPECTED
@@ -73,20 +73,6 @@ _EFFECTS = msgspec.json.Decoder(Effect | None)
 def effect_of(text: str | None) -> Effect | None:
     """Returns the effect of its JSON text, null where the look has none."""
     return None if text is None else _EFFECTS.decode(text)
-
-
-def project_of(connection: Connection, experiment_id: str) -> int:
-    """Returns the project of an experiment, for operators of the service.
-
-    Raises:
-        Missing: There is no such experiment.
-    """
-    project_id = connection.execute(
-        select(verdicts.c.project_id).where(verdicts.c.experiment_id == experiment_id)
-    ).scalar_one_or_none()
-    if project_id is None:
-        raise unknown_to_the_store(experiment_id)
-    return project_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,15 +253,3 @@ def publish_verdicts(
         suspected={each.experiment_id for each in published if each.now_suspected},
     )
     return published
-
-
-def all_contracts(connection: Connection, project_id: int | None = None) -> list[str]:
-    """Returns each experiment's contract, as served, oldest first; of a project or of all."""
-    query = (
-        select(cast(verdicts.c.contract, Text))
-        .join_from(verdicts, experiments)
-        .order_by(experiments.c.registered_at, experiments.c.experiment_id)
-    )
-    if project_id is not None:
-        query = query.where(verdicts.c.project_id == project_id)
-    return list(connection.execute(query).scalars())

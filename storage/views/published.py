@@ -1,13 +1,15 @@
-"""Published evidence: the latest, and experiments close to a verdict."""
+"""Published evidence and contracts: the latest, those close to a verdict, and all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection, Text, TextClause, cast, select, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from storage.experiments.deploys import TITLE
+from storage.postgres.refusal import unknown_to_the_store
+from storage.schema.tables import experiments, verdicts
 from storage.verdicts.situations import read_situations
 
 
@@ -98,3 +100,29 @@ def _published(
         for row in connection.execute(query, {"limit": limit, **bound})
         if (evidence := looked_at(evidence_of(row.document))) is not None
     ]
+
+
+def project_of(connection: Connection, experiment_id: str) -> int:
+    """Returns the project of an experiment, for operators of the service.
+
+    Raises:
+        Missing: There is no such experiment.
+    """
+    project_id = connection.execute(
+        select(verdicts.c.project_id).where(verdicts.c.experiment_id == experiment_id)
+    ).scalar_one_or_none()
+    if project_id is None:
+        raise unknown_to_the_store(experiment_id)
+    return project_id
+
+
+def all_contracts(connection: Connection, project_id: int | None = None) -> list[str]:
+    """Returns each experiment's contract, as served, oldest first; of a project or of all."""
+    query = (
+        select(cast(verdicts.c.contract, Text))
+        .join_from(verdicts, experiments)
+        .order_by(experiments.c.registered_at, experiments.c.experiment_id)
+    )
+    if project_id is not None:
+        query = query.where(verdicts.c.project_id == project_id)
+    return list(connection.execute(query).scalars())

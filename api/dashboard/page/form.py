@@ -167,7 +167,7 @@ async def posted(request: Request) -> Form:
     return Form(values=values)
 
 
-def document(fields: Sequence[Field], texts: Texts) -> dict[str, Any]:
+def document(fields: Sequence[Field], texts: Texts) -> dict[str, object]:
     """Returns the members that were typed."""
     members: dict[str, Any] = {}
     for field in fields:

@@ -118,14 +118,16 @@ def _store(kind: Kind, connection: Connection, visitor: Visitor, form: Form) -> 
     return _refused(kind, form, status=422, faults=faults) if faults else None
 
 
-def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | Reply:
+def _remove(
+    kind: Kind, rows: list[dict[str, object]], form: Form
+) -> list[dict[str, object]] | Reply:
     at = _place(kind, rows, form)
     if at is None or form.text("seen") != digest_of(rows[at]):
         return Reply(status=409, note=_KEPT)
     return [*rows[:at], *rows[at + 1 :]]
 
 
-def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | Reply:
+def _save(kind: Kind, rows: list[dict[str, object]], form: Form) -> list[dict[str, object]] | Reply:
     typed = document(kind.fields, form.texts(kind.fields))
     at = _place(kind, rows, form)
     if typed in (rows if at is None else [rows[at]]):

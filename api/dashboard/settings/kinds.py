@@ -41,7 +41,7 @@ class Kind:
         """Whether each entry has a name of its own."""
         return self.fields[0].name == "name"
 
-    def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def rows(self, stored: Mapping[str, Any]) -> list[dict[str, object]]:
         """Returns the entries as they are stored; a named entry with its name."""
         entries = stored.get(self.member, [])
         if isinstance(entries, Mapping):
@@ -49,7 +49,7 @@ class Kind:
             return [{"name": name, **members} for name, members in sorted(named.items())]
         return [dict(row) for row in entries]
 
-    def chosen(self, stored: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, object]:
+    def chosen(self, stored: Mapping[str, object], rows: Sequence[Row]) -> dict[str, object]:
         """Returns the settings that change with the entries."""
         del stored
         if not self.is_named:
@@ -69,13 +69,13 @@ class Kind:
 class _Remaining(Kind):
     """The settings that are no entries: a single entry, which is always there."""
 
-    def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def rows(self, stored: Mapping[str, object]) -> list[dict[str, object]]:
         """Returns the settings, with the defaults of those that are not stored."""
         members = {field.name.partition(".")[0] for field in self.fields}
         settings: dict[str, Any] = msgspec.to_builtins(parse_settings(stored))
         return [{name: value for name, value in settings.items() if name in members}]
 
-    def chosen(self, stored: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, object]:
+    def chosen(self, stored: Mapping[str, object], rows: Sequence[Row]) -> dict[str, object]:
         """Returns the settings that change; a member that is so already keeps its default."""
         before = self.rows(stored)[0]
         return {name: value for name, value in rows[0].items() if value != before[name]}
