@@ -16,7 +16,7 @@ class Reading:
     Attributes:
         count: How many have it.
         slope: Of the regression of the truth on it; 1 where a unit more of it is a unit more of
-            truth, on average.
+            truth, on average. NaN, like all others, where too few have it.
         error: Standard error of the slope.
         bias: Its mean deviation from the truth, in relative effects.
         rmse: The root of the mean square of the deviations.
@@ -31,7 +31,8 @@ class Reading:
     @classmethod
     def of(cls, numbers: Iterable[tuple[float | None, float]]) -> Self:
         """The reading of numbers, each with its truth; those that are None are left out."""
-        x, truth = np.array([pair for pair in numbers if pair[0] is not None], dtype=float).T
+        pairs = [pair for pair in numbers if pair[0] is not None]
+        x, truth = np.array(pairs, dtype=float).reshape(-1, 2).T
         off = x - truth
         if x.size < 3 or x.std() == 0 or truth.std() == 0:
             return cls(count=x.size, slope=np.nan, error=np.nan, **_deviations(off))
@@ -42,17 +43,22 @@ class Reading:
 
     def row(self, name: str) -> str:
         """A row of a table of plain text."""
-        slope = "–" if np.isnan(self.slope) else f"{self.slope:.3f} ± {self.error:.3f}"
-        return (
-            f"| {name} | {self.count} | {slope}"
-            f" | {100 * self.bias:+.2f} % | {100 * self.rmse:.2f} % |"
-        )
+        slope, bias = known(self.slope, f"{self.slope:.3f} ± {self.error:.3f}"), 100 * self.bias
+        off = f"{known(bias, f'{bias:+.2f} %')} | {known(bias, f'{100 * self.rmse:.2f} %')}"
+        return f"| {name} | {self.count} | {slope} | {off} |"
 
     def cell(self) -> str:
         """Slope and root mean square error, as a table of the page shows them."""
-        slope = "–" if np.isnan(self.slope) else f"{self.slope:.3f} ± {self.error:.3f}"
-        return f"{slope}, {100 * self.rmse:.1f} %"
+        slope = known(self.slope, f"{self.slope:.3f} ± {self.error:.3f}")
+        return f"{slope}, {known(self.rmse, f'{100 * self.rmse:.1f} %')}"
+
+
+def known(number: float, text: str) -> str:
+    """Returns the text of a number, or a dash where there is none: of too few."""
+    return "–" if np.isnan(number) else text
 
 
 def _deviations(off: Floats) -> dict[str, float]:
+    if not off.size:
+        return {"bias": np.nan, "rmse": np.nan}
     return {"bias": float(off.mean()), "rmse": float(np.sqrt((off**2).mean()))}

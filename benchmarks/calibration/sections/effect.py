@@ -10,6 +10,7 @@ from benchmarks.calibration.reward.population import FLEETS, UNITS_A_DAY, Change
 from benchmarks.calibration.reward.reading import Reading
 from benchmarks.calibration.reward.served import DAYS, INTERVALS, NUMBERS, POLICY, coverage
 from benchmarks.calibration.sections.section import Run, Section
+from stats.counts.cell import Floats
 
 CHANGES, ENDED = 2000, 400
 CLAIMED, WITHIN = "effect, at reward_at", 0.1
@@ -99,6 +100,8 @@ def _readings(fleet: str, changes: Sequence[Change]) -> str:
 
 def _claim(reading: Reading) -> str:
     """Whether the slope keeps its claim; `within error` where the simulation can't deny it."""
+    if np.isnan(reading.slope):
+        return "–"
     off = abs(reading.slope - 1)
     sure = off - 1.96 * reading.error
     return "holds" if off <= WITHIN else "within error" if sure <= WITHIN else "**OUTSIDE**"
@@ -135,13 +138,19 @@ def _agent(run: Run) -> list[str]:
     for per_day in (UNITS_A_DAY, UNITS_A_DAY // 10):
         for threshold in (0.01, 0.03, 0.08):
             got = harvest(run.replications(ENDED), threshold, seed=7 * 10**8, per_day=per_day)
-            error = got.trainable.std() / np.sqrt(max(1, got.trainable.size))
             table.append(
                 f"| {threshold:.0%}, {per_day:,} units a day | {got.ended:.2f}"
-                f" | {100 * got.served.mean():+.2f} %"
-                f" | {100 * got.trainable.mean():+.2f} ± {100 * error:.2f} % |"
+                f" | {_mean(got.served)} % | {_mean(got.trainable, with_error=True)} % |"
             )
     return [*table, "", *_harmful(run)]
+
+
+def _mean(effects: Floats, *, with_error: bool = False) -> str:
+    """The mean of some effects in percent; a dash where there is none."""
+    if not effects.size:
+        return "–"
+    error = f" ± {100 * effects.std() / np.sqrt(effects.size):.2f}" if with_error else ""
+    return f"{100 * effects.mean():+.2f}{error}"
 
 
 def _harmful(run: Run) -> list[str]:

@@ -52,3 +52,9 @@ def test_an_agent_that_ends_its_changes_at_a_good_moment_gains_nothing_to_train_
     error = got.served.std() / np.sqrt(count)
     assert got.served.mean() <= 0.015 + 3 * error
     assert got.trainable.mean() <= 0.003 + 3 * error
+
+
+def test_a_reading_of_no_change_is_a_dash() -> None:
+    reading = Reading.of((None, truth) for truth in (0.1, -0.1))
+    assert reading.cell() == "–, –"
+    assert reading.row("a fleet") == "| a fleet | 0 | – | – | – |"
