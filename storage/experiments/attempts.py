@@ -112,16 +112,11 @@ _OF_PROVENANCE = f"""
     )
 """
 _SAME = f"""
-SELECT x.* FROM (
-    SELECT * FROM experiments AS x
-    WHERE x.change = CAST(:change AS text[]) AND CASE WHEN CAST(:flag AS jsonb) IS NULL
-        THEN NOT ({HAS_FLAG}) ELSE x.request @> CAST(:flag AS jsonb) END
-    UNION ALL
-    SELECT * FROM experiments AS x
-    WHERE {OWN_COMMIT} = :commit AND {IS_PORTFOLIO} = :is_portfolio
-) AS x
-JOIN verdicts AS v USING (experiment_id)
-WHERE x.project_id = :project_id AND x.environment = :environment AND x.target_metric = :metric
+SELECT x.* FROM own AS x JOIN verdicts AS v USING (experiment_id)
+WHERE (is_commit AND {IS_PORTFOLIO} = :is_portfolio OR is_whole AND CASE
+    WHEN CAST(:flag AS jsonb) IS NULL THEN NOT ({HAS_FLAG})
+    ELSE x.request @> CAST(:flag AS jsonb) END)
+  AND x.environment = :environment AND x.target_metric = :metric
   AND x.bound_at IS NOT NULL AND x.closed_at IS NULL AND NOT v.decided
 -- This very commit's goes before that of a commit that the change was rebased from.
 ORDER BY (x.treatment_commit = :commit) DESC, x.bound_at
@@ -130,12 +125,14 @@ LIMIT 1
 _PAST, _PAST_OF_PROVENANCE = (
     text(f"""
 WITH own AS MATERIALIZED (
-    SELECT {_OWN}, x.change = CAST(:change AS text[]) AND x.cannot_start IS NULL AS is_whole
+    SELECT x.*, x.change && CAST(:change AS text[]) AS is_own,
+        x.change = CAST(:change AS text[]) AS is_whole, {OWN_COMMIT} = :commit AS is_commit
     FROM experiments AS x
-    WHERE x.change && CAST(:change AS text[]) AND x.project_id = :project_id
+    WHERE x.project_id = :project_id
+      AND (x.change && CAST(:change AS text[]) OR {OWN_COMMIT} = :commit)
 ), earlier AS MATERIALIZED (
     SELECT x.experiment_id, x.bound_at
-    FROM (SELECT {_OWN} FROM own AS x {provenance}) AS x
+    FROM (SELECT {_OWN} FROM own AS x WHERE is_own {provenance}) AS x
     JOIN verdicts AS v USING (experiment_id)
     WHERE x.environment = :environment AND x.bound_at >= :since AND x.bound_at <= :bound_at
       -- An experiment is no attempt where it ended before a comparison, or where a fault of the
@@ -163,7 +160,7 @@ SELECT (SELECT count(*) FROM earlier) AS attempts, ARRAY(
     WHERE project_id = :project_id AND environment = :environment
 ) AS history_until, EXISTS (
     -- One that has ended: an open experiment is met again instead.
-    SELECT FROM own WHERE is_whole AND target_metric = :metric
+    SELECT FROM own WHERE is_whole AND cannot_start IS NULL AND target_metric = :metric
 ) AS is_repeated, same.*
 FROM (VALUES (1)) AS asked LEFT JOIN same ON true
 """)

@@ -65,7 +65,8 @@ def register(
         Conflict: The open experiment has other routes, guardrails or control; or the id of a commit
             begins several; or the target has several thresholds.
     """
-    project = lock_project(connection, project_id)
+    # A transaction that records more may go on with statements that read much.
+    project = lock_project(connection, project_id, planned=receipt is None)
     if request.treatment_flag is not None and request.treatment_commit is not None:
         raise Invalid(
             "two_treatments",

@@ -69,13 +69,13 @@ Lockable = Literal[
     "target_metric", "guardrails", "routes", "control_commit", "value", "accept_harm", "patience"
 ]
 # Not its key: revenue events refer to it. The clock is read once the lock is held.
-_LOCK = {
-    shared: text(f"""
-SELECT settings, clock_timestamp() AS at
+_LOCK, _LOCK_SHARED = (
+    text(f"""
+SELECT settings, clock_timestamp() AS at, set_config('plan_cache_mode', :plans, true)
 FROM (SELECT settings FROM projects WHERE project_id = :id FOR {strength} OFFSET 0) AS locked
 """)
-    for shared, strength in ((False, "NO KEY UPDATE"), (True, "SHARE"))
-}
+    for strength in ("NO KEY UPDATE", "SHARE")
+)
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -489,11 +489,15 @@ class LockedProject:
     at: datetime
 
 
-def lock_project(connection: Connection, project_id: int, *, shared: bool = False) -> LockedProject:
+def lock_project(
+    connection: Connection, project_id: int, *, shared: bool = False, planned: bool = False
+) -> LockedProject:
     """Lets a single transaction at a time record deploys and register experiments of a project.
 
     Args:
         shared: Whether others that ask for that go on too: none of them binds an experiment.
+        planned: Whether the rest of the transaction plans no text anew: it finds rows by ids.
     """
-    row = connection.execute(_LOCK[shared], {"id": project_id}).one()
+    asked = {"id": project_id, "plans": "force_generic_plan" if planned else "auto"}
+    row = connection.execute(_LOCK_SHARED if shared else _LOCK, asked).one()
     return LockedProject(settings=row.settings, at=row.at)
