@@ -1,17 +1,22 @@
 """Splits of a project's own traffic by lot: of a clean log, with a bad pod, of visitors."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from sqlalchemy import text
 
 from domain.checklist.own_splits import OwnSplits
+from orchestration.dagster.resources import Store
+from orchestration.ledger.asset import own_splits as asset
 from orchestration.ledger.own_splits import own_splits
 from stats.decision.random_splits import SPLITS, exact_interval
 from storage.ledger.own_splits import control_weeks, keep_splits
-from tests.world import DAY, ON_ORDERS, A, K
+from tests.world import DAY, ON_ORDERS, A, K, World
 
 PODS, VISITORS = 6, 300
+_KEPT = text("SELECT document FROM own_splits")
 
 
 def night(story) -> OwnSplits:
@@ -86,6 +91,26 @@ def test_visitors_who_come_back_show_that_the_unit_is_wrong(story) -> None:
     shown = line(story)
     assert not shown["ok"]
     assert "set the project's `unit` to `user`" in shown["fix"]
+
+
+def test_dagster_s_page_says_what_the_night_s_splits_showed(service) -> None:
+    story = World(
+        store=service.store,
+        client=service.client,
+        project=service.project,
+        begin=datetime.now(UTC) - timedelta(days=2),
+    )
+    story.settings(locked=[])
+    story.canary()
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=600, units=1000, rates={"order": 0.3})
+    experiment = story.judged(minutes=DAY, **ON_ORDERS)
+    shown = asset(Store(database_url=service.store.url)).metadata
+    (document,) = story.in_store(lambda c: c.execute(_KEPT).scalars().all())
+    kept = msgspec.convert(document, OwnSplits)
+    assert shown["wrong"] == len(kept.wrong)
+    lines = [f"- {experiment}: splits {each}" for each in kept.sentences]
+    assert shown["splits"].value == "\n".join(lines)
 
 
 def test_an_interval_is_that_of_the_binomial() -> None:

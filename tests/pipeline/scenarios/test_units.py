@@ -11,6 +11,7 @@ from storage.postgres.refusal import Invalid
 from storage.tenants.secret import Pseudonyms
 from storage.upkeep.forgetting import forget_person
 from tests.pipeline.engines.rows import oracle_rows, stored_rows
+from tests.stores.emptied import empty_derived_tables
 from tests.world import DAY, A, K
 
 ACCOUNTS, CLOSED = 40, 3 * DAY
@@ -165,6 +166,27 @@ def test_who_is_forgotten_leaves_the_account_and_an_account_leaves_the_others(st
     assert pseudonym(story, "acme 2").hex() not in units(story, experiment)
     require_equal(story, experiment)
     story.tick(minutes=CLOSED + DAY)
+    assert story.evidence(experiment)["arms"] == before
+
+
+def test_what_is_an_account_s_by_a_session_that_somebody_claimed_stays_the_account_s(story) -> None:
+    claims = {"user_ref": "stranger", "properties": {"account": "acme 1"}}
+    seen: dict[str, Any] = {"session_id": "claimed", "commit": K}
+    for event, minute, more in (("sign_in", 20, claims), ("paid", 21, {"value": 7})):
+        story.events.append({**seen, "event": event, "occurred_at": story.at(minute), **more})
+    story.settings(unit="account")
+    story.send()
+    # Only the claim came with the public key.
+    by_public_key = text("UPDATE runtime_events SET trusted = false WHERE event = 'sign_in'")
+    story.in_store(lambda connection: connection.execute(by_public_key))
+    experiment = canary(story)
+    before = story.evidence(experiment)["arms"]
+    with story.store.engine.begin() as connection:
+        person = pseudonym(story, "stranger", None)
+        assert forget_person(connection, story.project_id, person).runtime_events == 1
+    require_equal(story, experiment)
+    story.in_store(empty_derived_tables)
+    story.tick(minutes=CLOSED)
     assert story.evidence(experiment)["arms"] == before
 
 
