@@ -189,10 +189,7 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
     ]
     first_look_at: Annotated[
         Moment | None,
-        Meta(
-            description="When the target can be looked at first, by the units that came; null until"
-            " it is frozen."
-        ),
+        Meta(description="When the target can be looked at first; null until it is frozen."),
     ]
     reward_at: Annotated[
         Moment | None,

@@ -39,7 +39,7 @@ from domain.registration import (
 )
 from storage.experiments.experiments import close, register
 from storage.verdicts.publication import PublishedVerdict, read_verdict
-from storage.views.registrations import read_first_look, read_registration
+from storage.views.registrations import read_current, read_first_look
 
 router = APIRouter(tags=["reward"])
 
@@ -162,7 +162,7 @@ async def get_registration(request: Request, caller: Reader, experiment_id: str)
     """Return the changes under test, their control, and the deploy or base that is missing."""
 
     def reading_registration(connection: Connection) -> RegistrationAnswer:
-        return read_registration(connection, caller.project_id, known_id(experiment_id))
+        return read_current(connection, caller.project_id, known_id(experiment_id))[0]
 
     return answer(await runtime(request).store.run(reading_registration))
 

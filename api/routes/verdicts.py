@@ -27,7 +27,7 @@ from domain.registration import RegistrationAnswer
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
 from storage.verdicts.publication import PublishedVerdict, read_effect, read_verdict
-from storage.views.registrations import read_current, read_registration
+from storage.views.registrations import read_current
 
 router = APIRouter(tags=["reward"])
 
@@ -134,7 +134,7 @@ async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Re
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
         effect = read_effect(connection, caller.project_id, experiment_id)
         if effect is None:
-            registration = read_registration(connection, caller.project_id, experiment_id)
+            registration, _ = read_current(connection, caller.project_id, experiment_id)
             return _no_evidence(registration, verdict)
         return document_text(effect)
 

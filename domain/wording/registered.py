@@ -69,9 +69,7 @@ def rate_text(received: ReceivedEvents) -> str:
 def first_look_sentence(
     registration: RegistrationAnswer, contract: Contract | None = None
 ) -> str | None:
-    """Returns when the target can be looked at first; None where no look is to come.
-
-    A block of few units is no look yet: then it says by when one comes at the latest.
+    """Returns when the target can be looked at first, or is at the latest; None where never.
 
     Args:
         contract: The experiment's verdict contract; None where it was registered just now.

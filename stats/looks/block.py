@@ -85,7 +85,7 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
     holding = [chain.open_from for chain in chains if chain.open_units]
     end = np.concatenate([np.empty(0, dtype=np.int64), *(chain.ends for chain in chains)])
     day = DAY // size
-    over = _contrast_ends(series)
+    over = series.contrast_ends
     to_come = [(units.blocks // day + 1) * day, *over[over > units.blocks].tolist()]
     return AnalysisBlocks(
         stratum=np.repeat(units.codes, [chain.ends.size for chain in chains]),
@@ -234,14 +234,9 @@ def _ends_without_units(series: Series, units: _Units) -> Ints:
     """Days in which no unit came, the ends of the contrast time, and the horizon, if known."""
     day = DAY // series.policy.block_seconds
     days = np.arange(0, units.blocks + 1, day)
-    over = _contrast_ends(series)
+    over = series.contrast_ends
     idle = np.append(
         days[1:][np.diff(units.total[days]) == 0], over[(over > 0) & (over <= units.blocks)]
     )
     horizon = (series.horizon_end - series.begin) // series.policy.block_seconds
     return np.append(idle, horizon) if units.blocks == horizon else idle
-
-
-def _contrast_ends(series: Series) -> Ints:
-    """The blocks before which the contrast time after a deploy to all or none is over."""
-    return -((series.begin - series.contrast_ends) // series.policy.block_seconds)

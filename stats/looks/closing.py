@@ -23,18 +23,15 @@ Flags = NDArray[np.bool_]
 def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     """Whether the contrast has ended by each closing of an experiment's target.
 
-    W did not grow over the contrast time, and a deploy to everybody or nobody has been known for as
-    long. Without such a deploy, units came over that time, and that W did not grow is beyond
-    chance. The clock alone would close healthy canaries: at 100 units a day and a share of 1 %, 37
-    of 100 days have no unit of treatment, and in 64 thin strata the arms may miss each other for
-    days.
+    W did not grow over the contrast time, while a deploy to all or none was known, or units came
+    and chance is excluded. The clock alone would close healthy canaries: at 100 units a day and a
+    share of 1 %, 37 of 100 days have no unit of treatment.
 
     The chance is that every cell has a single arm: the product of πⁿ + (1−π)ⁿ over the cells of n
     units that closed since W last grew. A cell of a single unit has a single arm.
 
-    A treatment that is declared a share, and never had a unit, was not withdrawn: its router sends
-    it none, and the experiment stays open while that is declared. A treatment that is given a share
-    again has the contrast time from then on.
+    A treatment that is declared a share and never had a unit stays open: its router sends it none.
+    Once it is given a share again, it has the contrast time from then on.
     """
     history, span = _History.of(series, line, experiment), series.policy.contrast_seconds
     apart = ~history.grew_within(history.weight, span) & (history.end - series.start >= span)

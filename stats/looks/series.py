@@ -240,16 +240,17 @@ class Series:
         since = np.full(at.shape, math.inf)
         for known, why in self.endings:
             after = at >= known
-            over = why in _FOR_ALL_OR_NONE
-            since[after] = np.minimum(since[after], known) if over else math.inf
+            ended = np.minimum(since[after], known)
+            since[after] = ended if why in _FOR_ALL_OR_NONE else math.inf
         return since
 
     @property
     def contrast_ends(self) -> Ints:
-        """When all or none have been known to have the change for the contrast time."""
+        """The blocks from its first before which a contrast time of all or none is over."""
         span = self.policy.contrast_seconds
         ends = np.array([known + span for known, _ in self.endings], dtype=np.int64)
-        return ends[self.ended_since(ends) == ends - span]
+        over = ends[self.ended_since(ends) == ends - span]
+        return -((self.begin - over) // self.policy.block_seconds)
 
     @property
     def begin(self) -> int:

@@ -27,14 +27,9 @@ _EACH_RUN = timedelta(minutes=1)
 
 # From when on units of the first look come: its first unit's block, else the blocks yet to close.
 UNITS_FROM = """greatest(x.starts_at, coalesce(
-    (
-        SELECT to_timestamp(u.block / 1e6) FROM block_units AS u
-        WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0
-        ORDER BY u.block LIMIT 1
-    ),
-    (SELECT c.at FROM cursors AS c
-     WHERE c.stage = 'exposures' AND c.experiment_id = x.experiment_id)
-))"""
+    (SELECT to_timestamp(min(u.block) / 1e6) FROM block_units AS u
+     WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
+    (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
@@ -78,17 +73,6 @@ SELECT commit_sha FROM commits
 WHERE project_id = :project_id AND environment = :environment
 ORDER BY recorded_at DESC LIMIT :limit
 """)
-
-
-def read_registration(
-    connection: Connection, project_id: int, experiment_id: str
-) -> RegistrationAnswer:
-    """Returns an experiment of a project as it was registered, with its present needs.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    return read_current(connection, project_id, experiment_id)[0]
 
 
 def read_current(
