@@ -78,7 +78,7 @@ def control_state(
     # A build that takes the change back stands on it, and is nothing to compare it with; who
     # promotes a canary knows that nothing stands beside it any more.
     was_canary = any(step.is_partial for step in serving.steps if step.commit == treatment)
-    if not compared and not (
+    if (not compared or serving.is_taken_out(control)) and not (
         ending is not None and (was_canary or ending.because is EndedBecause.WITHDRAWN)
     ):
         missing = serving.missing_control(treatment, control=control, change=change)

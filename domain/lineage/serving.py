@@ -314,10 +314,16 @@ class Serving:
         known = self.history.commits | self._last.keys()
         unknown = {commit: part for commit, part in self.parts.items() if commit not in known}
         commit = max(unknown, key=lambda name: unknown[name], default=None)
-        if commit is None and control is not None and own is not None and own.is_partial:
+        is_rest = control is not None and not self.is_taken_out(control)
+        if commit is None and is_rest and own is not None and own.is_partial:
             # Its control is known and its share declared: the router sends the rest nowhere.
             return None
         return MissingControl(unknown_commit=commit, part=unknown.get(commit or ""))
+
+    def is_taken_out(self, commit: str | None) -> bool:
+        """Tells whether the last deploy of a commit gives it to nobody."""
+        step = None if commit is None else self._last.get(commit)
+        return step is not None and step.allocation == 0
 
     def rival_lines(self) -> tuple[str, str] | None:
         """Returns two builds of which neither stands on the other, and no share is declared.

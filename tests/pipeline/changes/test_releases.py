@@ -458,3 +458,20 @@ def test_an_end_that_is_posted_late_closes_a_day_later_however_few_come(
     assert release.evidence(experiment)["ended_because"] == because
     release.deploy(C1, 0.5)
     assert release.register_commit(C1) != experiment
+
+
+@pytest.mark.parametrize("blocks", [0, 12])
+def test_a_canary_whose_base_is_taken_out_has_nothing_to_compare(release, blocks) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.5, base=B0)
+    experiment = release.register_commit(C1)
+    for _ in range(blocks):
+        release.serve({B0: 0.5, C1: 0.5})
+    release.tick()
+    release.deploy(B0, 0)
+    situation = release.bound(experiment)["situation"]
+    assert situation["state"] == "nothing_to_compare"
+    assert not [step for step in situation["advice"] if "Leave the canary" in step]
+    release.deploy(B0, 0.5)
+    release.serve({B0: 0.5, C1: 0.5})
+    assert release.bound(experiment)["situation"]["state"] != "nothing_to_compare"
