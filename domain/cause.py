@@ -60,8 +60,7 @@ class GateCheck(Document, frozen=True, kw_only=True):
         bool, Meta(description="Whether a failure stays, so that only a new experiment helps.")
     ]
 
-    @property
-    def word(self) -> str:
-        """Its state as people read it: a verdict is held, a check passes."""
+    def word(self, *, is_final: bool) -> str:
+        """Its state as people read it; once a verdict is final, no look will know more."""
         said = {"holds": "passes", "fails": "fails", "differs": "differs"}
-        return said.get(self.state, "not known yet")
+        return said.get(self.state, "cannot be known" if is_final else "not known yet")

@@ -266,7 +266,7 @@ def _checks(document: Evidence, *, is_final: bool) -> list[dict[str, object]]:
         {
             "name": check.name,
             "state": _STATES[check.state],
-            "word": "cannot be known" if is_final and check.state == "not_known" else check.word,
+            "word": check.word(is_final=is_final),
             "detail": check.detail or (check.cause and beside.get(check.cause)),
         }
         for check in document.gates.checks

@@ -12,9 +12,12 @@ from cli.changes.experiment import experiment as reached
 from cli.changes.experiment import registration_of, situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
+from cli.operations.remote import decoded
 from cli.table import table
+from domain.contract import Contract
 from domain.document import time_text
 from domain.evidence.document import Evidence, evidence_of, looked_at
+from domain.evidence.effect import Effect
 from domain.evidence.results import Candidate, YesNo
 from domain.figures import listed
 from domain.measure import measure_of, typical_lift
@@ -41,8 +44,12 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         effect = None if as_json or text is None else handle.effect()
         registration = None if as_json else registration_of(handle)
         beside = situation_of(registration, looked_at=text is not None)
+        is_final = not as_json and decoded(handle.contract().text, Contract).decided
     if text is None:
-        raise click.ClickException(beside or "nothing was evaluated yet")
+        if as_json:
+            raise click.ClickException("nothing was evaluated yet")
+        click.echo(beside or "Nothing was evaluated yet.")
+        return
     if as_json:
         click.echo(text)
         return
@@ -51,7 +58,7 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         said = " ".join(filter(None, [document.sentence, beside]))
         Console().print(said, style="bold", highlight=False, markup=False)
     if (evidence := looked_at(document)) is not None:
-        _print(evidence if effect is None else structs.replace(evidence, effect=effect))
+        _print(evidence, effect or evidence.effect, is_final=is_final)
 
 
 def needed(evidence: Evidence) -> str:
@@ -67,7 +74,7 @@ def needed(evidence: Evidence) -> str:
     return f"about {required:,.0f} {evidence.policy.unit}s to {aim}"
 
 
-def _print(evidence: Evidence) -> None:
+def _print(evidence: Evidence, effect: Effect | None, *, is_final: bool) -> None:
     console, measure = Console(), measure_of(evidence)
     arms = (("control", evidence.arms.control), ("treatment", evidence.arms.treatment))
     counts = (
@@ -89,11 +96,14 @@ def _print(evidence: Evidence) -> None:
     names = ("metric", ">control", ">treatment", ">difference", ">true difference", "says")
     console.print(table(metrics, *names, title="Metrics"))
     checks = (
-        (check.name, "; ".join(filter(None, (check.word, check.number, check.detail))))
+        (
+            check.name,
+            "; ".join(filter(None, (check.word(is_final=is_final), check.number, check.detail))),
+        )
         for check in evidence.gates.checks
     )
     console.print(table(checks, title="Is the comparison fair?"))
-    console.print(table(_facts(evidence).items()))
+    console.print(table(_facts(structs.replace(evidence, effect=effect)).items()))
 
 
 def _time(at: datetime | None) -> str:

@@ -74,6 +74,10 @@ def _with(text: str, relative: str) -> str:
 def metric_rows(evidence: Evidence) -> list[MetricRow]:
     """Returns a row for each metric of an evidence document, the target first."""
     policy, effect = evidence.policy, evidence.effect
+    # What is served after a decision may have the effect of another moment.
+    is_decided = evidence.ended_because is not None or (
+        effect is not None and effect.basis == "at_decision"
+    )
     guardrails = {metric.of or metric.name: metric for metric in policy.guardrails}
     return [
         _row(
@@ -81,7 +85,7 @@ def metric_rows(evidence: Evidence) -> list[MetricRow]:
             # `arrival` is none that a policy defines.
             definition=guardrails.get(row.metric) if row.role == "guardrail" else policy.target,
             unit=policy.unit,
-            is_decided=effect is not None and effect.basis == "at_decision",
+            is_decided=is_decided,
         )
         for row in evidence.metrics
     ]

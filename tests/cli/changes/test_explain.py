@@ -144,6 +144,8 @@ def test_evidence_is_told_whole(served, command, explained) -> None:
     # It is on history.
     assert "Do not train on the estimate" in flat
     assert document["digest"][:16] in result.stdout
+    # It is decided: nothing more will be known of it.
+    assert "not known yet" not in flat
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -157,12 +159,15 @@ def test_before_any_look_it_says_so(served, command) -> None:
         deploy = served.deploy(sha, environment="staging")
     experiment_id = served.register(deploy_id=deploy["deploy_id"])
     starts = command("explain", experiment_id)
-    assert "It starts with the next run of the pipeline." in starts.stderr
+    assert starts.exit_code == 0
+    assert "It starts with the next run of the pipeline." in starts.stdout
     served.freeze()
     result = command("explain", experiment_id)
-    assert result.exit_code == 1
-    assert "Nothing was measured yet" in result.stderr
-    assert "The first look at activation can come at" in result.stderr
+    assert result.exit_code == 0
+    assert "Nothing was measured yet" in result.stdout
+    assert "The first look at activation can come at" in result.stdout
+    # A program that asks for the document gets none.
+    assert command("explain", experiment_id, "--json").exit_code == 1
 
 
 def test_it_shows_the_effect_that_was_measured_since_the_decision(
