@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from cli.changes.outcome import Exit, Poll, outcome
 from domain.contract import contract_of
@@ -13,6 +14,7 @@ from tests.repetition import also_nightly
 
 A, K, OTHER = "aaaaaaa1", "ccccccc3", "ddddddd4"
 DAY = 1440.0
+MEASURED_LIVE = text("""UPDATE experiments SET policy = policy || '{"retrospective": false}'""")
 KINDS = also_nightly(
     [{"kind": "conversion"}, {"kind": "ratio", "per": ["page_view"]}],
     [{"kind": "mean", "cap": 9.0}],
@@ -32,7 +34,11 @@ def served(
         visits = {"units": units, "rates": {"order": rate}, "value": 5.0}
         story.crowd(commit, start=0, minutes=600, **visits)
     story.send()
-    return story.register(treatment_commit=K)
+    experiment = story.register(treatment_commit=K)
+    story.freeze()
+    # Nobody acts on a history.
+    story.in_store(lambda c: c.execute(MEASURED_LIVE))
+    return experiment
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
