@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -178,9 +178,11 @@ class Start:
             workspace=write_workspace(home, code_server_port=code_port),
         )
         yield servers.api(host=plan.host, port=plan.api_port, workers=plan.workers)
-        yield servers.code_server(port=code_port)
-        yield servers.daemon()
-        yield servers.web_server(port=plan.dagster_port)
+        # A request names the API's address; what Dagster sends and shows has none to link to.
+        dagster = replace(servers, env={"SERVICE_PUBLIC_URL": plan.api_url, **servers.env})
+        yield dagster.code_server(port=code_port)
+        yield dagster.daemon()
+        yield dagster.web_server(port=plan.dagster_port)
 
     def _add(self, child: Child) -> bool:
         return self._step(child.name, lambda: self._supervisor.add(child, self._stop)) is not False

@@ -126,6 +126,11 @@ def test_up_starts_heals_refuses_a_second_and_stops(data_dir, monkeypatch) -> No
     links = re.findall(r"http://127\.0\.0\.1:\d+/dashboard/sign-in#in_\S+", shown)
     assert len({*links}) == 2, ran.stderr
 
+    # A message that Dagster sends links to the page of its experiment.
+    daemon = next(p for p in processes(data_dir) if "orchestration.daemon" in command_of(p))
+    address = f"SERVICE_PUBLIC_URL=http://127.0.0.1:{up.port()}"
+    assert address.encode() in content(Path(f"/proc/{daemon}/environ")).split(b"\0")
+
     server = next(pid for pid in processes(data_dir) if " -m cli api " in command_of(pid))
     os.kill(server, signal.SIGKILL)
     eventually(lambda: "API started again" in up.printed())
