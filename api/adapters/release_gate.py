@@ -147,7 +147,7 @@ async def _judge(
         said = situation.sentence if evidence is None else evidence.sentence
         said = f"{_as_of_now(judged, current)} {said or 'No look yet: nothing was measured.'}"
         return GateAnswer(
-            phase="Running" if current.is_history else judged.phase,
+            phase=judged.phase,
             verdict=experiment.contract.verdict.value,
             sentence=f"{said} {HISTORY}" if registration.retrospective else said,
         )
@@ -158,8 +158,6 @@ async def _judge(
 def _as_of_now(judged: Judgment, current: SituationReading) -> str:
     """Returns the reason, in view of a withdrawal since the last look."""
     because = judged.because
-    if current.is_history:
-        return "Hold: the change was not measured live."
     is_gone = is_taken_back(current.situation, current.evidence, current.acted)
     if is_gone or leads(current.situation):
         because = because.replace("Go on:", "Look before you go on:")

@@ -55,7 +55,6 @@ _AGAIN = {
     State.PROMOTED: "To measure the next change, keep a share of units on the old build until its"
     " verdict.",
 }
-_PAST = "Nothing to do: it is on history. To act on it, measure the change live as a canary."
 _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
@@ -95,8 +94,6 @@ _GONE = (*(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_CO
 _COMPARED = (State.COMPARING, State.ALMOST, State.SUSPECTED)
 _BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.STARTING, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
-# Steps that change what users are served.
-_ON_CANARY = (*_BREACHED, Action.SHIP, Action.PAUSE)
 # Endings after which no canary is left to take back.
 _CANARY_GONE = (EndedBecause.WITHDRAWN, EndedBecause.PROMOTED, EndedBecause.SUPERSEDED)
 _FOLLOWED = {(Verdict.KEEP, "promoted"), (Verdict.ROLLBACK, "withdrawn")}
@@ -128,7 +125,6 @@ def situation(
     acted: ReleaseStep | None = None,
     closed_at: datetime | None = None,
     is_flag: bool = False,
-    is_history: bool = False,
     trusted: bool = True,
 ) -> Situation:
     """Returns the situation of an experiment.
@@ -143,7 +139,6 @@ def situation(
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
         closed_at: When it was closed by hand; None where it was not.
-        is_history: Whether it is on imported or replayed events: then there is no step to take.
         trusted: Whether a workflow may act on its breach, whoever may have sent the events.
     """
     known = evidence if isinstance(evidence, Evidence) else None
@@ -173,14 +168,7 @@ def situation(
             contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
         )
         current = _breached(current, contract, known, back, trusted=trusted)
-    current = _in_the_past(current) if is_history else current
     return structs.replace(current, headline=headline_of(contract, current).text)
-
-
-def _in_the_past(current: Situation) -> Situation:
-    """Returns the situation of a history, which asks for no step that changes what users have."""
-    past = {"action": Action.NONE, "advice": (_PAST,), "sentence": None}
-    return structs.replace(current, **(past if current.action in _ON_CANARY else {}))
 
 
 def as_of_now(

@@ -185,9 +185,7 @@ def _breached(
     return {
         name: (
             None if (known := current[name].evidence) is None else known.sentence,
-            Action.NONE
-            if current[name].is_history
-            else breach_action(contract, looked_at(evidence)),
+            breach_action(contract, looked_at(evidence)),
         )
         for name, (contract, evidence) in published.items()
     }
@@ -207,7 +205,7 @@ def _news(
         return
     if suspected:
         yield "suspected", ""
-    for guardrail in () if asks_for in {Action.FIX, Action.NONE} else contract.guardrail_breaches:
+    for guardrail in () if asks_for is Action.FIX else contract.guardrail_breaches:
         yield "breached", guardrail
     if asks_for is Action.FIX or contract.abstain_reason in _FAULTS:
         yield "set_up_fault", ""

@@ -18,7 +18,7 @@ from domain.wording.situation import as_of_now, situation
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.serving import control_states
 from storage.schema.encoding import SIGHTINGS
-from storage.schema.policy_columns import CONTRAST_SECONDS, IS_HISTORY, JUDGED_METRICS
+from storage.schema.policy_columns import CONTRAST_SECONDS, JUDGED_METRICS
 
 # The evidence without its looks, which no list shows and which are most of it.
 IN_SHORT = """CASE json_typeof(v.evidence) WHEN 'object'
@@ -61,7 +61,7 @@ _READ = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
     x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
     {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
-    {LAST_UNIT_AT} AS last_unit_at, x.closed_at, {IS_HISTORY} AS is_history,
+    {LAST_UNIT_AT} AS last_unit_at, x.closed_at,
     x.bound_at IS NOT NULL AND x.frozen_at IS NULL AS starting,
     (SELECT succeeded_at FROM ticks) AS ran_at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
@@ -78,7 +78,6 @@ class SituationReading:
         awaited: The deploy that it waits for; None once that has come.
         acted: The step that was taken after its decision; None where none was.
         trusted: Whether a workflow may act on it, whoever may have sent its events.
-        is_history: Whether it is on imported or replayed events: nobody acts on it.
     """
 
     situation: Situation
@@ -87,7 +86,6 @@ class SituationReading:
     awaited: MissingDeploy | None = None
     acted: ReleaseStep | None = None
     trusted: bool = True
-    is_history: bool = False
 
 
 _CLAIMED = text(f"""
@@ -165,7 +163,6 @@ def _current(
         acted=acted,
         closed_at=row.closed_at,
         is_flag=row.is_flag,
-        is_history=row.is_history,
         trusted=trusted,
     )
     return SituationReading(
@@ -175,7 +172,6 @@ def _current(
         awaited=awaited,
         acted=acted,
         trusted=trusted,
-        is_history=row.is_history,
     )
 
 

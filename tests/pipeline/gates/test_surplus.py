@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from cli.changes.outcome import Exit, Poll, outcome
 from domain.contract import contract_of
@@ -14,7 +13,6 @@ from tests.repetition import also_nightly
 
 A, K, OTHER = "aaaaaaa1", "ccccccc3", "ddddddd4"
 DAY = 1440.0
-MEASURED_LIVE = text("""UPDATE experiments SET policy = policy || '{"retrospective": false}'""")
 KINDS = also_nightly(
     [{"kind": "conversion"}, {"kind": "ratio", "per": ["page_view"]}],
     [{"kind": "mean", "cap": 9.0}],
@@ -34,11 +32,7 @@ def served(
         visits = {"units": units, "rates": {"order": rate}, "value": 5.0}
         story.crowd(commit, start=0, minutes=600, **visits)
     story.send()
-    experiment = story.register(treatment_commit=K)
-    story.freeze()
-    # Nobody acts on a history.
-    story.in_store(lambda c: c.execute(MEASURED_LIVE))
-    return experiment
+    return story.register(treatment_commit=K)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])

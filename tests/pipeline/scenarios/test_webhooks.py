@@ -21,7 +21,6 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
             story.crowd(K, start=start, minutes=60, units=units, rates=deliveries)
         story.send()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
-        story.as_live()
         for minutes in (60, 120, 180, 300, None):
             story.tick(minutes=minutes)
         story.in_store(empty_derived_tables)
