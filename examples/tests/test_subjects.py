@@ -18,6 +18,7 @@ from mcp_server.reward_api import RewardApi
 from mcp_server.server import reward_server
 from orchestration.pipeline.audit import audit
 from storage.tenants.keys import KeyKind
+from tests.processes.api_process import eventually
 from tests.world import A
 
 pytestmark = pytest.mark.process
@@ -65,6 +66,8 @@ def test_the_better_version_of_a_tool_is_kept_by_what_its_runs_brought() -> None
         # Until the experiment has begun every run gets control.
         assert harness.version("early") == "v1"
         service.look()
+        # What is handed out is remembered for half a second; of these runs no event is sent.
+        eventually(lambda: "v2" in {harness.version(f"early-{number}") for number in range(20)})
         verdict, versions = {"verdict": "abstain"}, dict[str, str]()
         for day in range(DAYS):
             for number in range(day * A_DAY, (day + 1) * A_DAY):

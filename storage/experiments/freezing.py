@@ -23,7 +23,6 @@ from storage.experiments.policy import (
     Assignment,
     LearnedPrior,
     Start,
-    awaited_metrics,
     freeze,
     next_question,
     start_of,
@@ -31,7 +30,6 @@ from storage.experiments.policy import (
 from storage.schema.clock import store_time
 from storage.schema.past_log import PATIENCE, PastFiles, PastLog
 from storage.schema.tables import deploys, experiments
-from storage.tenants.settings import read_settings
 
 # How long a turn goes on, in seconds: what it has read is kept for the next. A reading may go on
 # for as long as a run has left for it, and so much longer.
@@ -169,34 +167,6 @@ WHERE project_id = :project_id AND day < (CAST(:bound_at AS timestamptz) AT TIME
   AND (NOT :is_frozen OR day::text = :learned_on)
 ORDER BY day DESC LIMIT 1
 """)
-
-
-_NAMES = text("SELECT event FROM seen_names WHERE project_id = :project_id AND event = ANY(:names)")
-
-
-def never_received(
-    connection: Connection,
-    project_id: int,
-    target: str,
-    request: Mapping[str, object],
-    assigned: object,
-) -> tuple[str, ...]:
-    """Returns the metrics that a keep will wait for, of which nothing ever came, before the freeze.
-
-    Args:
-        assigned: The stored binding; None until the deploy comes.
-    """
-    binding = None if assigned is None else msgspec.convert(assigned, Binding)
-    metrics = awaited_metrics(
-        read_settings(connection, project_id) if binding is None else binding.settings,
-        target,
-        Registration.of_stored(request).guardrails,
-        unseen=() if binding is None else binding.unseen_guardrails,
-    )
-    names = [source for metric in metrics for source in metric.sources]
-    asked = {"project_id": project_id, "names": names}
-    seen = {*connection.execute(_NAMES, asked).scalars()}
-    return tuple(each.name for each in metrics if seen.isdisjoint(each.sources))
 
 
 def _assigned(

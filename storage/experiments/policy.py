@@ -167,7 +167,7 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
     def defined(name: str) -> list[FrozenMetric]:
         metric = _capped(assignment, answers, start, settings, name)
         values = _first_values(assignment, settings, metric, unit, start)
-        asked = _thresholds(settings, name)
+        asked = settings.metrics.get(name, Metric()).thresholds
         history = None if values is None else values.value(answers)
         return with_thresholds(metric, asked, history, unwatched)
 
@@ -259,33 +259,11 @@ def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Seque
     return [*settings.guardrails, *named] if "guardrails" in settings.locked else named
 
 
-def awaited_metrics(
-    settings: Settings, target: str, named: Sequence[str] | None, *, unseen: Sequence[str]
-) -> list[FrozenMetric]:
-    """Returns the target, and the guardrails that a keep will wait for, as settings define them.
-
-    Of a history `unseen` is left out. A quantile of the past is watched only where there is one.
-    """
-    guardrails = [
-        metric
-        for name in dict.fromkeys(watched_guardrails(settings, named))
-        if name not in unseen
-        and name != target
-        and (metric := _definition(settings, name)).margin is not None
-        and not any(isinstance(each, str) for each in _thresholds(settings, name))
-    ]
-    return [_definition(settings, target), *guardrails]
-
-
-def _thresholds(settings: Settings, name: str) -> Sequence[str | float]:
-    return settings.metrics.get(name, Metric()).thresholds
-
-
 def _definition(settings: Settings, name: str) -> FrozenMetric:
     metric = metric_definition(name, settings.metrics, grace=settings.grace_seconds)
     if settings.signed_assignments:
         metric = structs.replace(metric, vouched_only=True)
-    if _thresholds(settings, name) and metric.sources == (settings.span_event,):
+    if settings.metrics.get(name, Metric()).thresholds and metric.sources == (settings.span_event,):
         # Spans come by the write key alone.
         metric = structs.replace(metric, value_unit="ms", trusted_only=True)
     return metric
@@ -316,7 +294,7 @@ def _capped(
 def _first_values(
     assignment: Assignment, settings: Settings, metric: FrozenMetric, unit: str, start: "Start"
 ) -> Reading[Quantiles | None] | None:
-    asked = _thresholds(settings, metric.name)
+    asked = settings.metrics.get(metric.name, Metric()).thresholds
     shares = [each for each in asked if isinstance(each, str)]
     if not shares:
         return None

@@ -13,7 +13,6 @@ from domain.evidence.document import evidence_of, looked_at
 from domain.policy import FrozenSource, Policy, UnreadablePolicyError
 from domain.registration import RegistrationAnswer
 from storage.experiments.experiments import Registered
-from storage.experiments.freezing import never_received
 from storage.experiments.histories import joint_with
 from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
@@ -32,7 +31,7 @@ UNITS_FROM = """greatest(x.starts_at, coalesce(
      WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
     (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
 _READ = text(f"""
-SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric, x.request, x.binding,
+SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
     x.attempt, x.frozen_at, x.starts_at, {UNITS_FROM} AS units_from, x.declared_at, x.policy,
     v.decided,
@@ -94,20 +93,14 @@ def read_current(
     published = {experiment_id: (contract_of(row.contract), evidence_of(row.evidence))}
     current = read_situations(connection, published, nearest=nearest)[experiment_id]
     known, policy = looked_at(current.evidence), _readable(row.policy)
-    missing = row.never_received
-    if row.policy is None and not row.decided:
-        asked = row.target_metric, row.request, row.binding
-        missing = never_received(connection, project_id, *asked)
     registration = value_of(
         RegistrationAnswer,
         row,
-        metric=row.target_metric,
         retrospective=known is not None and known.retrospective,
         waits_for_deploy=current.awaited,
         base_moved=current.builds.moved,
         nothing_to_compare=current.builds.missing,
         fires_at=None if row.alpha is None else row.attempt**2 / row.alpha,
-        never_received=missing,
         received=tuple(read_name_counts(connection, project_id)),
         first_look_at=None if policy is None else policy.first_look_at(row.units_from),
         reward_at=None if policy is None else policy.reward_at(row.starts_at),
