@@ -8,7 +8,9 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import structs
 
+from domain.cause import GateCheck
 from domain.evidence.results import EvidenceDraw, EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
 from stats.gates.companions.after_window import AfterWindow
@@ -31,7 +33,7 @@ from stats.gates.interaction import Interaction
 from stats.gates.lateness import Lateness
 from stats.gates.sample_ratio import SampleRatio, SampleRatioReading, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
-from stats.gates.turnover import Turnover
+from stats.gates.turnover import Turnover, is_unseen
 from stats.gates.unit import Unit
 from stats.gates.user_named import UserNamed
 from stats.gates.vif import Contrast
@@ -172,11 +174,19 @@ class GateReadings:
             if short is None
             else ShareShortfall(declared=short.declared, seen=short.actual, steady=short.steady),
             checks=tuple(
-                gate.check(reading, look, holds=bool(self.holds[gate][look]), units=units)
+                self._check(gate, reading, look, units)
                 for gate, reading in self.by_gate.items()
                 if gate.is_asked(self.series) or self.holds[gate][look]
             ),
         )
+
+    def _check(self, gate: Gate, reading: Reading, look: int, units: Units) -> GateCheck:
+        holds = bool(self.holds[gate][look])
+        check = gate.check(reading, look, holds=holds, units=units)
+        # Too few sessions name a user: of the others nobody can tell who came back.
+        if gate is TURNOVER and not holds and is_unseen(self.series, int(self.at[look])):
+            return structs.replace(check, state="not_known", number=None)
+        return check
 
     def shortfall(self, look: int) -> Shortfall | None:
         """Treatment's share of arrivals as of a look; None unless `arrival` is breached."""

@@ -167,6 +167,9 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
     evidence = story.evidence(experiment)
     assert evidence["counts"]["crossover"] == 0
     assert evidence["warnings"] == ["turnover_unseen"]
+    # A check does not pass where a warning says that nobody can tell.
+    checks = {check["cause"]: check for check in evidence["gates"]["checks"]}
+    assert (checks["turnover"]["state"], checks["turnover"]["number"]) == ("not_known", None)
     # The digest holds what was recorded at the second of the binding.
     names = {"experiment_id": "exp_1", "digest": example_document()["digest"], "warnings": []}
     stored = story.in_store(lambda c: c.execute(text("SELECT evidence FROM verdicts")).scalar())
