@@ -37,7 +37,7 @@ EMPTY = (
 # A commit is named by seven digits at least.
 _HEADS = frozenset(null[:7] for null in EMPTY)
 _NAMELESS = frozenset(word.lower() for word in WORDS) | {""}
-# Blanks that nobody sees, beside those that `strip` knows: editors and spreadsheets leave them.
+# Invisible blanks, beside those that `strip` knows: editors and spreadsheets leave them.
 _UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
 # People are called Null and Nil: of them the exact spellings alone are nobody.
 NOBODY = frozenset(WORDS) - {"nil"}

@@ -426,7 +426,7 @@ def endings(run: Run) -> Section:
         counted(name, revenue_with_a_whale(lift=0.5, capped=capped), 60, "keep", **claim)
     return Section(
         title="How experiments end",
-        text="Thin canaries that nobody withdraws, rare errors, and a whale among the payers.",
+        text="Thin canaries that nobody withdraws, rare errors, and a payer of very large amounts.",
         rows=rows,
         after=["", *_overstatement(run)],
     )

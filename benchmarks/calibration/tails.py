@@ -1,8 +1,8 @@
 """Tails of latency: units to a breach by `slow`, by the capped mean, by controllers' thresholds.
 
 Each session makes some requests, whose durations it shares in part, as a user's do. `slow` counts
-sessions whose first request exceeds quantiles of the day before, and beside them those of which a
-request that is picked by chance does, within its position too; the mean adds a session's requests
+sessions whose first request exceeds quantiles of the day before. Beside them it counts sessions of
+which a randomly picked request does, also within its position. The mean adds a session's requests
 up, each capped at the 99th percentile of that day. Blocks of five minutes, as the service has them.
 A controller asks each minute, as Flagger does, or each five, as in Argo's example: whether a
 quantile of the canary's requests exceeds a limit, or too few succeed.
@@ -54,7 +54,7 @@ def bimodal(rng: np.random.Generator, session: Ints) -> Floats:
 
 
 def quick_ask_more(rng: np.random.Generator, session: Ints) -> Floats:
-    """As `log_normal`, of sessions of which the quicker make more requests."""
+    """As `log_normal`, where quicker sessions make more requests."""
     order = np.argsort(np.bincount(session) + rng.random(session[-1] + 1))
     rank = np.empty(order.size)
     rank[order] = np.arange(order.size)
@@ -185,9 +185,9 @@ def _firsts(arm: Drawn) -> Any:
 def picks(
     rng: np.random.Generator, arm: Drawn, known: History, *, by_request: bool, blocks: int
 ) -> list[list[Ints]]:
-    """Returns the units by block of which a request is picked, and those that exceed thresholds.
+    """Returns by block the units whose picked request counts, and those that exceed thresholds.
 
-    A list for each position.
+    There is a list for each position.
     """
     firsts = np.arange(arm.at.size) if by_request else _firsts(arm)
     requests = np.diff(np.append(firsts, arm.at.size))

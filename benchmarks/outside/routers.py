@@ -188,10 +188,10 @@ def placed(shown: str, ports: Ports) -> str:
 
 
 def program(name: str) -> Path:
-    """Where a program is; the test is skipped where it is not here."""
+    """Returns the path of a program; skips the test where it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not here")
+        pytest.skip(f"{name} is not installed")
     return Path(found)
 
 

@@ -20,7 +20,7 @@ export const provider = new LoggerProvider({
 });
 logs.setGlobalLoggerProvider(provider);
 
-// What the service drew, it vouches for.
+// The service vouches for the values that it drew.
 const attributeMapper = (_, { flagMetadata: { assignment, commit } }) =>
   assignment ? { "deploy_reward.assignment": assignment, "vcs.ref.head.revision": commit } : {};
 OpenFeature.addHooks(new EventHook({ attributeMapper }));

@@ -26,7 +26,7 @@ class Evaluations(Hook):
             "feature_flag.result.value": details.value,
             "feature_flag.context.id": hook_context.evaluation_context.targeting_key,
         }
-        # What the service drew, it vouches for.
+        # The service vouches for the values that it drew.
         if "assignment" in details.flag_metadata:
             attributes["deploy_reward.assignment"] = details.flag_metadata["assignment"]
             attributes["vcs.ref.head.revision"] = details.flag_metadata["commit"]

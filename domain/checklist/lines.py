@@ -183,8 +183,8 @@ def _unit(setup: ProjectSetup) -> Iterator[ChecklistLine]:
 def _splits(splits: OwnSplits | None) -> Iterator[ChecklistLine]:
     if splits is None or not splits.results:
         return
-    answers, most = ", ".join(splits.sentences), f"at most {splits.alpha:.0%} asked for"
-    seen = f"On your own traffic of the week before {splits.night}: {answers} ({most})."
+    answers, allowed = ", ".join(splits.sentences), f"at most {splits.alpha:.0%} asked for"
+    seen = f"On your own traffic of the week before {splits.night}: {answers} ({allowed})."
     yield ChecklistLine(check=SPLIT, ok=not splits.wrong, seen=seen, fix=splits.remedy)
 
 

@@ -321,7 +321,7 @@ class Serving:
         return MissingControl(unknown_commit=commit, part=unknown.get(commit or ""))
 
     def is_taken_out(self, commit: str | None) -> bool:
-        """Tells whether the last deploy of a commit gives it to nobody."""
+        """Tells whether the last deploy of a commit has allocation 0."""
         step = None if commit is None else self._last.get(commit)
         return step is not None and step.allocation == 0
 

@@ -48,5 +48,5 @@ class Boundary:
 
 def log_sum(logs: list[float]) -> float:
     """Logarithm of the sum of numbers whose logarithms these are."""
-    most = max(logs)
-    return most + math.log(sum(math.exp(each - most) for each in logs))
+    largest = max(logs)
+    return largest + math.log(sum(math.exp(each - largest) for each in logs))

@@ -8,7 +8,7 @@ from domain.planning.design import Design
 
 # Defaults of a new experiment's policy, held by a test; a project's settings may differ.
 HORIZON_DAYS = 28
-# Of `stats.sequential.line`, held by a test.
+# The numbers of `stats.sequential.line`; a test holds them equal.
 SURPLUSES, HEAVIEST = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2)), 0.05
 Z_POWER = 0.8416  # the normal quantile of 80 % power
 

@@ -74,7 +74,7 @@ def _with(text: str, relative: str) -> str:
 def metric_rows(evidence: Evidence) -> list[MetricRow]:
     """Returns a row for each metric of an evidence document, the target first."""
     policy, effect = evidence.policy, evidence.effect
-    # What is served after a decision may have the effect of another moment.
+    # A document that is served after a decision may hold the effect of another moment.
     is_decided = evidence.ended_because is not None or (
         effect is not None and effect.basis == "at_decision"
     )

@@ -66,7 +66,7 @@ def test_the_better_version_of_a_tool_is_kept_by_what_its_runs_brought() -> None
         # Until the experiment has begun every run gets control.
         assert harness.version("early") == "v1"
         service.look()
-        # What is handed out is remembered for half a second; of these runs no event is sent.
+        # The service remembers a flag for half a second; these runs send no event.
         eventually(lambda: "v2" in {harness.version(f"early-{number}") for number in range(20)})
         verdict, versions = {"verdict": "abstain"}, dict[str, str]()
         for day in range(DAYS):

@@ -612,7 +612,7 @@ class Django:
         elif (symbol := self._modules.symbol(module, node)) and not symbol.name:
             yield from self._of_file(symbol.file, path, around)
         else:
-            # What a call returns, as the applications of django-oscar, is somebody else's.
+            # Routes that a call returns, as django-oscar's applications do, are somebody else's.
             routes = list(self._of_list(module, node, path, around))
             yield from routes or [_elsewhere(module, path, around)]
 

@@ -22,7 +22,7 @@ _AT_ONCE = 25
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """What the units of an arm did, in the order of their blocks.
+    """The outcomes of the units of an arm, in the order of their blocks.
 
     Attributes:
         policy: The numbers of the test, with the metric's window and direction.

@@ -91,7 +91,7 @@ class _Rules:
             return EndedBecause.HORIZON
         looks = self.looks
         ending = self.gates.series.ending(int(looks.at[look]))
-        # Where nobody has the change, it matters no more that nothing stood beside it.
+        # A withdrawal ends it also where nothing stood beside it: nobody has the change.
         if ending is EndedBecause.WITHDRAWN or (ending is not None and looks.n0[look]):
             return ending
         return arms_left(looks.end, looks.n1, looks.n0, look, self.policy)

@@ -6,7 +6,7 @@ _LEFT = "left out: 10 % of payments in treatment, 3 % in control"
 _PAGE = "treatment's page loses 10 % of purchases, servers know of half"
 _BEFORE = "before exposure: 5 % of treatment's purchases, none of control's"
 _LASTS = "treatment's sessions last longer, 5 % come back"
-# By gate: nothing wrong, its case without the gate and with it, +10 % with nothing wrong.
+# Each gate has its rows for: nothing wrong; its case, without and with it; +10 %, nothing wrong.
 GATE_ROWS = {
     "sample_ratio": (
         "sample ratio: as declared: held back",

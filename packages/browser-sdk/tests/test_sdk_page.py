@@ -1,4 +1,4 @@
-"""What docs/sending.md shows of the SDK's file is what the file does."""
+"""The SDK's file does what docs/sending.md shows of it."""
 
 import re
 from pathlib import Path
