@@ -49,9 +49,10 @@ NAMES = frozenset(
 )
 
 # A `service.version` such as 1.4.2 names no commit, nor does 20261128, a date. `git describe` and
-# setuptools_scm write v1.4-3-g4f2a9c1 and 0.1.dev3+g4f2a9c1.
+# setuptools_scm write v1.4-3-g4f2a9c1 and 0.1.dev3+g4f2a9c1, dunamai 0.1.post1.dev0+4f2a9c1.
 _COMMIT = re.compile(
-    r"(?:.*[+-]g)?((?![0-9]{1,39}(?:\.d[0-9]{8})?$)[0-9a-fA-F]{7,64})(?:\.d[0-9]{8})?", re.ASCII
+    r"(?:.*(?:-g|\+g?))?((?![0-9]{1,39}(?:\.d[0-9]{8})?$)[0-9a-fA-F]{7,64})(?:\.d[0-9]{8})?",
+    re.ASCII,
 )
 _SAYS_NOTHING: Mapping[str, Callable[[str], bool]] = {
     "commit": lambda text: is_null(text) or is_nothing(text),

@@ -203,6 +203,7 @@ def test_a_pattern_of_a_framework_is_the_route_of_a_graph(tenant) -> None:
         ({"service__version": "20261128"}, None),
         ({"service__version": "1.4.2"}, None),
         ({"service__version": "0.1.dev3+gabc1234.d20261128"}, "abc1234"),
+        ({"service__version": "0.1.post3.dev0+abc1234"}, "abc1234"),
         ({"service__version": "v1.4-3-gabc1234"}, "abc1234"),
         ({"service__version": "abc1234"}, "abc1234"),
         ({"service__version": "dpl_8abc", "vercel__sha": BUILD}, BUILD),
