@@ -18,15 +18,8 @@ from domain.registration import Registration
 from storage.experiments.binding import Binding
 from storage.experiments.deploy_record import read_deploys
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.policy import (
-    Answers,
-    Assignment,
-    LearnedPrior,
-    Start,
-    freeze,
-    next_question,
-    start_of,
-)
+from storage.experiments.policy import Answers, Assignment, Frozen, LearnedPrior, proceed
+from storage.experiments.readings import Reading
 from storage.schema.clock import store_time
 from storage.schema.past_log import PATIENCE, PastFiles, PastLog
 from storage.schema.tables import deploys, experiments
@@ -75,7 +68,7 @@ def take_turn(
     assignment, kept, past = _assigned(connection, experiment_id, files)
     answers = {each.question: each for each in kept.answers}
     begun = time.monotonic()
-    while (reading := next_question(assignment, answers)) is not None:
+    while isinstance(reading := proceed(assignment, answers), Reading):
         limit = min(patience, max(_OVERTIME, begun + left - time.monotonic()))
         answer = reading.answer(replace(past, seconds=limit))
         tries = kept.tries.get(reading.question, 0) + (2 * limit >= patience)
@@ -87,10 +80,7 @@ def take_turn(
         if time.monotonic() >= begun + seconds:
             _keep(connection, experiment_id, answers, kept.tries)
             return Turn(is_done=False)
-    # OFREP served control to all while the past was read: these units belong to no arm.
-    assignment = replace(assignment, frozen_at=store_time(connection))
-    policy = freeze(assignment, answers)
-    _store(connection, experiment_id, policy, start_of(assignment, answers))
+    _store(connection, experiment_id, reading)
     return Turn(is_done=True)
 
 
@@ -113,13 +103,15 @@ def _keep(
     )
 
 
-def _store(connection: Connection, experiment_id: str, policy: Policy | str, start: Start) -> None:
-    frozen: dict[str, object] = {"cannot_start": policy}
+def _store(connection: Connection, experiment_id: str, frozen: Frozen) -> None:
+    policy, start = frozen.policy, frozen.start
+    columns: dict[str, object] = {"cannot_start": policy}
     if not isinstance(policy, str):
-        frozen = {
+        columns = {
             "frozen_at": func.clock_timestamp(),
             "declared_at": start.declared_at,
-            "starts_at": start.starts_at,
+            # OFREP served control to all while the past was read: these units belong to no arm.
+            "starts_at": store_time(connection) if start.with_freeze else start.starts_at,
             "policy": json.loads(document_text(policy)),
         }
     own = experiments.c
@@ -127,7 +119,7 @@ def _store(connection: Connection, experiment_id: str, policy: Policy | str, sta
         update(experiments)
         # Two runs freeze alike: the first stays.
         .where(own.experiment_id == experiment_id, own.frozen_at.is_(None))
-        .values(**frozen, answers=None, answered_at=func.clock_timestamp())
+        .values(**columns, answers=None, answered_at=func.clock_timestamp())
     )
 
 
@@ -142,11 +134,15 @@ def frozen_again(
     stored = assignment.row.policy
     kept = {each.question: each for each in Policy.of(stored).frozen_from}
     answers: dict[str, FrozenAnswer] = {}
-    while (reading := next_question(assignment, answers)) is not None:
+    while isinstance(reading := proceed(assignment, answers), Reading):
         answers[reading.question] = reading.answer(past) or reading.unanswered
-    both = (Policy.completed(stored), freeze(assignment, kept))
-    whole, again = (json.loads(document_text(each)) for each in both)
-    return whole, again, [*answers.values()]
+    again = proceed(assignment, kept)
+    both = (
+        Policy.completed(stored),
+        again.question if isinstance(again, Reading) else again.policy,
+    )
+    whole, by_kept = (json.loads(document_text(each)) for each in both)
+    return whole, by_kept, [*answers.values()]
 
 
 # The settings that were changed since a time, as they were before.
@@ -172,8 +168,8 @@ ORDER BY day DESC LIMIT 1
 def _assigned(
     connection: Connection, experiment_id: str, files: PastFiles | None
 ) -> tuple[Assignment, PastAnswers, PastLog]:
-    query = select(experiments, func.clock_timestamp().label("now"))
-    row = connection.execute(query.where(experiments.c.experiment_id == experiment_id)).one()
+    query = select(experiments).where(experiments.c.experiment_id == experiment_id)
+    row = connection.execute(query).one()
     (deploy,) = read_deploys(
         connection, select(deploys).where(deploys.c.deploy_id == row.deploy_id)
     )
@@ -204,7 +200,6 @@ def _assigned(
         patterns=patterns,
         changes=changes,
         learned=LearnedPrior() if learned is None else LearnedPrior(*learned),
-        frozen_at=row.frozen_at or row.now,
     )
     past = PastLog(
         connection=connection,

@@ -1,13 +1,13 @@
-"""The freeze of a policy: which readings an assignment asks for, and the policy of their answers.
+"""The freeze of a policy: the readings that an assignment asks for, and the policy they give.
 
-Both are pure, so a policy is frozen again from its kept answers, to the byte.
+It reads nothing itself, so a policy is frozen again from its kept answers, to the byte.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -61,6 +61,9 @@ _AS_SET = {*Policy.__struct_fields__} & {*Settings.__struct_fields__} - {
 }
 
 Answers = Mapping[str, FrozenAnswer]
+AnswerT = TypeVar("AnswerT")
+# A part of the freeze: it yields its readings, takes the answer of each, and returns its result.
+Asking: TypeAlias = Generator[Reading[Any], FrozenAnswer, AnswerT]
 
 
 class LearnedPrior(NamedTuple):
@@ -78,7 +81,6 @@ class Assignment:
         patterns: The routes of its graph; None where they are not asked for.
         changes: The settings that were changed since its declaration, the first first.
         learned: The newest prior that was learned of its project's changes before its binding.
-        frozen_at: When it was frozen, or now.
     """
 
     row: Row[Any]
@@ -88,7 +90,6 @@ class Assignment:
     patterns: Sequence[str] | None
     changes: Sequence[Row[Any]]
     learned: LearnedPrior
-    frozen_at: datetime
 
     @property
     def until(self) -> datetime:
@@ -106,108 +107,91 @@ class Assignment:
         return watched_guardrails(self.binding.settings, self.request.guardrails)
 
 
-def next_question(assignment: Assignment, answers: Answers) -> Reading[Any] | None:
-    """Returns the first reading that a policy needs and that is not answered; None once all are."""
-    asked = questions(assignment, answers)
-    return next((each for each in asked if each.question not in answers), None)
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """A policy, or why the experiment cannot start, and when its exposure begins."""
+
+    policy: Policy | str
+    start: "Start"
 
 
-def questions(assignment: Assignment, answers: Answers) -> list[Reading[Any]]:
-    """Returns the readings that a policy needs, as far as the answers so far tell which.
-
-    Once all of them are answered, `freeze` can give the policy.
-    """
-    asked: list[Reading[Any]] = []
-    for stage in (_of_declaration, _of_lateness, _of_members, _of_shapes):
-        asked += filter(None, stage(assignment, answers))
-        if not {each.question for each in asked} <= answers.keys():
-            break
-    return asked
-
-
-def _of_declaration(assignment: Assignment, _: Answers) -> Sequence[Reading[Any] | None]:
-    return [_flagged(assignment), _routes_seen(assignment)]
-
-
-def _of_lateness(assignment: Assignment, answers: Answers) -> Sequence[Reading[Any] | None]:
-    return [_closing(assignment, answers)]
-
-
-def _of_members(assignment: Assignment, answers: Answers) -> Sequence[Reading[Any] | None]:
-    start, settings = start_of(assignment, answers), assignment.binding.settings
-    names = _watched(assignment, assignment.guardrails)
-    return [
-        _requests(assignment, start),
-        _returning(assignment, start),
-        *(_cap(assignment, _definition(settings, name), start) for name in names),
-    ]
+def proceed(assignment: Assignment, answers: Answers) -> Reading[Any] | Frozen:
+    """Returns the first reading of a freeze that is not answered; once all are, its result."""
+    freezing, given = _freeze(assignment), list[FrozenAnswer]()
+    try:
+        reading = next(freezing)
+        while (answer := answers.get(reading.question)) is not None:
+            given.append(answer)
+            reading = freezing.send(answer)
+    except StopIteration as end:
+        frozen: Frozen = end.value
+        if isinstance(frozen.policy, str):
+            return frozen
+        policy = structs.replace(
+            frozen.policy,
+            read_from=tuple(each.read_from for each in given if each.read_from is not None),
+            unread=tuple(each.question for each in given if each.is_default),
+            frozen_from=tuple(given),
+        )
+        return replace(frozen, policy=policy)
+    return reading
 
 
-def _of_shapes(assignment: Assignment, answers: Answers) -> Sequence[Reading[Any] | None]:
-    start = start_of(assignment, answers)
-    settings, guardrails = _with_slow(assignment, answers, start)
-    unit = _unit(assignment, answers, start)
-    metrics = {
-        name: _capped(assignment, answers, start, settings, name)
-        for name in _watched(assignment, guardrails)
-    }
-    return [
-        *(_first_values(assignment, settings, each, unit, start) for each in metrics.values()),
-        _past(assignment, metrics[assignment.metric], unit, start),
-    ]
+def _ask(
+    question: str, kind: object, read: Callable[..., AnswerT], *, default: AnswerT, **asked: object
+) -> Asking[AnswerT]:
+    """Asks the past log, by a function of its events and of what is asked."""
+    reading = Reading(question=question, read=partial(read, **asked), default=default, kind=kind)
+    return reading.value((yield reading))
 
 
-def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
-    """Returns the policy that answers to its questions give, or why it cannot start."""
-    start = start_of(assignment, answers)
-    settings, guardrails = _with_slow(assignment, answers, start)
-    unit = _unit(assignment, answers, start)
-    unwatched: list[str] = []
-
-    def defined(name: str) -> list[FrozenMetric]:
-        metric = _capped(assignment, answers, start, settings, name)
-        values = _first_values(assignment, settings, metric, unit, start)
-        asked = settings.metrics.get(name, Metric()).thresholds
-        history = None if values is None else values.value(answers)
-        return with_thresholds(metric, asked, history, unwatched)
-
-    target, *others = _watched(assignment, guardrails)
-    definition, *further = defined(target) or [None]
-    if definition is None or further:
-        return unwatched[-1] if unwatched else f"{target}: {SINGLE}"
+def _freeze(assignment: Assignment) -> Asking[Frozen]:
+    """Freezes a policy, but for the answers that it was frozen from."""
+    began_at = yield from _began_at(assignment)
+    routes, because = yield from _routes(assignment)
+    start = yield from _start(assignment, began_at)
+    settings, guardrails = yield from _with_slow(assignment, start)
+    unit = yield from _unit(settings, start)
+    metrics = list[FrozenMetric]()
+    for name in _watched(assignment, guardrails):
+        metric = yield from _capped(_definition(settings, name), start)
+        metrics.append(metric)
+    unwatched, defined = list[str](), list[list[FrozenMetric]]()
+    for metric in metrics:
+        asked = settings.metrics.get(metric.name, Metric()).thresholds
+        history = yield from _first_values(metric, asked, unit, start)
+        defined.append(with_thresholds(metric, asked, history, unwatched))
+        if len(defined[0]) != 1:
+            why = unwatched[-1] if unwatched else f"{metric.name}: {SINGLE}"
+            return Frozen(policy=why, start=start)
+    (definition,), *others = defined
     binding, request = assignment.binding, assignment.request
     # A unit's first value alone is the target's: more events are no further outcome.
     watched = [
-        structs.replace(each, picked=each.over is not None)
-        for name in others
-        for each in defined(name)
+        structs.replace(each, picked=each.over is not None) for own in others for each in own
     ]
-    routes, because = _routes(assignment, answers)
-    past = _past(assignment, definition, unit, start)
-    sums = None if past is None else past.value(answers)
-    before = _before(assignment, start)
+    is_predicted = yield from _is_predicted(binding, definition, unit, start)
     value = request.value_per_conversion
     if value is None:
-        value = _shared_value(settings.value_routes, metric=target, routes=routes)
+        value = _shared_value(settings.value_routes, metric=assignment.metric, routes=routes)
     companions = companions_of(
         definition,
         unit=unit,
         every_event=routes is None and request.treatment_flag is None,
         is_history=start.is_history,
-        adjusted_by=(before - HISTORY_DAYS, before) if sums is not None and sums.predicts else None,
+        adjusted_by=(start.before - HISTORY_DAYS, start.before) if is_predicted else None,
     )
     smallest, *lifts = map(precision_of, sorted(settings.typical_lifts))
     *between, largest = lifts or [smallest]
-    given = [answers[each.question] for each in questions(assignment, answers)]
     flag, late = request.treatment_flag, int(start.late_by.total_seconds())
-    return Policy(
+    policy = Policy(
         target=definition,
         guardrails=tuple(watched),
         unwatched=tuple(unwatched),
         companions=companions,
-        read_from=tuple(each.read_from for each in given if each.read_from is not None),
-        unread=tuple(each.question for each in given if each.is_default),
-        frozen_from=tuple(given),
+        read_from=(),
+        unread=(),
+        frozen_from=(),
         environment=assignment.row.environment,
         routes=None if routes is None else tuple(routes),
         routes_because=because,
@@ -237,6 +221,7 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
         learned_on=assignment.learned.day,
         learned_prior=tuple(assignment.learned.weights),
     )
+    return Frozen(policy=policy, start=start)
 
 
 # --- Metrics -------------------------------------------------------------------------------------
@@ -269,94 +254,60 @@ def _definition(settings: Settings, name: str) -> FrozenMetric:
     return metric
 
 
-def _cap(
-    assignment: Assignment, metric: FrozenMetric, start: "Start"
-) -> Reading[int | None] | None:
+def _capped(metric: FrozenMetric, start: "Start") -> Asking[FrozenMetric]:
     if metric.kind != "mean" or metric.cap is not None:
-        return None
-    before = _before(assignment, start)
-    return Reading(
-        question=f"cap of {metric.name}",
-        read=partial(cap_of, metric=metric, before=before),
-        default=None,
-        kind=int | None,
-    )
-
-
-def _capped(
-    assignment: Assignment, answers: Answers, start: "Start", settings: Settings, name: str
-) -> FrozenMetric:
-    metric = _definition(settings, name)
-    cap = None if (reading := _cap(assignment, metric, start)) is None else reading.value(answers)
+        return metric
+    question, asked = f"cap of {metric.name}", {"metric": metric, "before": start.before}
+    cap = yield from _ask(question, int | None, cap_of, default=None, **asked)
     return metric if cap is None else structs.replace(metric, cap=cap / MILLION)
 
 
 def _first_values(
-    assignment: Assignment, settings: Settings, metric: FrozenMetric, unit: str, start: "Start"
-) -> Reading[Quantiles | None] | None:
-    asked = settings.metrics.get(metric.name, Metric()).thresholds
-    shares = [each for each in asked if isinstance(each, str)]
+    metric: FrozenMetric, thresholds: Sequence[str | float], unit: str, start: "Start"
+) -> Asking[Quantiles | None]:
+    shares = [each for each in thresholds if isinstance(each, str)]
     if not shares:
         return None
-    before = _before(assignment, start)
-    read = partial(
-        first_values, metric=metric, quantiles=shares, by_user=unit != "session", before=before
-    )
-    return Reading(
-        question=f"thresholds of {metric.name}", read=read, default=None, kind=Quantiles | None
-    )
+    question, by_user = f"thresholds of {metric.name}", unit != "session"
+    asked = {"metric": metric, "quantiles": shares, "by_user": by_user, "before": start.before}
+    return (yield from _ask(question, Quantiles | None, first_values, default=None, **asked))
 
 
-def _past(
-    assignment: Assignment, metric: FrozenMetric, unit: str, start: "Start"
-) -> Reading[HistorySums | None] | None:
-    """Returns the reading of the history that predicts a metric of users.
+def _is_predicted(
+    binding: Binding, metric: FrozenMetric, unit: str, start: "Start"
+) -> Asking[bool]:
+    """Tells whether the history of users predicts a metric of theirs.
 
-    None where a build with the change was served then.
+    It is not asked where a build with the change was served then.
     """
-    binding = assignment.binding
     is_adjusted = unit != "session" and metric.kind == "mean" and not start.is_history
     is_whole = start.starts_at - start.late_by == start.began_at
     if not is_adjusted or binding.served_before or metric.cap is None or not is_whole:
-        return None
-    before, trusted_only = _before(assignment, start), binding.settings.trusted_identity
-    return Reading(
-        question=f"history of {metric.name}",
-        read=partial(history_of, metric=metric, before=before, trusted_only=trusted_only),
-        default=None,
-        kind=HistorySums | None,
-    )
+        return False
+    question, trusted_only = f"history of {metric.name}", binding.settings.trusted_identity
+    asked = {"metric": metric, "before": start.before, "trusted_only": trusted_only}
+    sums = yield from _ask(question, HistorySums | None, history_of, default=None, **asked)
+    return sums is not None and sums.predicts
 
 
-def _requests(assignment: Assignment, start: "Start") -> Reading[bool] | None:
-    binding = assignment.binding
-    settings = binding.settings
-    if (
-        binding.chose_guardrails
-        or SLOW in settings.metrics
-        or not {*assignment.guardrails} >= {*settings.guardrails}
-    ):
-        return None
-    read = partial(sends_requests, event=settings.span_event, at=start.starts_at)
-    return Reading(question=SLOW, read=read, default=False, kind=bool)
-
-
-def _with_slow(
-    assignment: Assignment, answers: Answers, start: "Start"
-) -> tuple[Settings, Sequence[str]]:
+def _with_slow(assignment: Assignment, start: "Start") -> Asking[tuple[Settings, Sequence[str]]]:
     """Returns settings and guardrails, with `slow` where none were chosen and requests come."""
-    settings, reading = assignment.binding.settings, _requests(assignment, start)
-    if reading is None or not reading.value(answers):
-        return settings, assignment.guardrails
+    settings, guardrails = assignment.binding.settings, assignment.guardrails
+    is_chosen = assignment.binding.chose_guardrails or SLOW in settings.metrics
+    if is_chosen or not {*guardrails} >= {*settings.guardrails}:
+        return settings, guardrails
+    event, at = settings.span_event, start.starts_at
+    if not (yield from _ask(SLOW, bool, sends_requests, default=False, event=event, at=at)):
+        return settings, guardrails
     slow = Metric(
-        sources=[settings.span_event],
+        sources=[event],
         over=["p50", "p90", "p95", "p99"],
         better="lower",
         # What comes after the window is not seen.
         window_seconds=30 * MINUTE,
     )
     metrics = {**settings.metrics, SLOW: slow}
-    return structs.replace(settings, metrics=metrics), [*assignment.guardrails, SLOW]
+    return structs.replace(settings, metrics=metrics), [*guardrails, SLOW]
 
 
 SINGLE = "a target has a single threshold: name any of them in the metric's `over`"
@@ -422,50 +373,33 @@ def _shared_value(
 # --- Unit and routes ------------------------------------------------------------------------------
 
 
-def _returning(assignment: Assignment, start: "Start") -> Reading[ReturningVisitors] | None:
-    settings = assignment.binding.settings
+def _unit(settings: Settings, start: "Start") -> Asking[str]:
+    """Returns the unit that an experiment counts: the project's, or by `auto` the router's."""
+    if settings.unit != "auto":
+        return settings.unit
     # A token vouches for a session, and a sample takes whole sessions. Sessions of history are
     # units: an import counts them before any router can be read of it.
-    is_session = settings.signed_assignments or settings.sample_rate < 1 or start.is_history
-    if settings.unit != "auto" or is_session:
-        return None
-    return Reading(
-        question="unit",
-        read=partial(read_returning, settings=settings),
-        default=ReturningVisitors(),
-        kind=ReturningVisitors,
-    )
+    if settings.signed_assignments or settings.sample_rate < 1 or start.is_history:
+        return "session"
+    kind, unknown = ReturningVisitors, ReturningVisitors()
+    returning = yield from _ask("unit", kind, read_returning, default=unknown, settings=settings)
+    return returning.unit or "session"
 
 
-def _unit(assignment: Assignment, answers: Answers, start: "Start") -> str:
-    """Returns the unit that an experiment counts: the project's, or by `auto` the router's."""
-    unit, reading = assignment.binding.settings.unit, _returning(assignment, start)
-    returning = None if reading is None else reading.value(answers).unit
-    return returning or ("session" if unit == "auto" else unit)
-
-
-def _routes_seen(assignment: Assignment) -> Reading[list[str] | None] | None:
-    if assignment.patterns is None:
-        return None
-    read = partial(
-        affected_routes,
-        table=RouteTable(assignment.patterns),
-        affected=assignment.deploy.affected_routes,
-        since=min(assignment.deploy.deployed_at, assignment.until),
-    )
-    return Reading(question="routes", read=read, default=None, kind=list[str] | None)
-
-
-def _routes(assignment: Assignment, answers: Answers) -> tuple[Sequence[str] | None, RoutesBecause]:
+def _routes(assignment: Assignment) -> Asking[tuple[Sequence[str] | None, RoutesBecause]]:
     """Returns the routes that expose a unit, None for all, and why these.
 
     Where none are named they are the routes that the deploy affects and events have named of late.
     """
     if assignment.request.routes is not None:
         return assignment.request.routes, "named"
-    reading = _routes_seen(assignment)
-    affected = None if reading is None else reading.value(answers)
-    return (affected, "affected") if affected else (None, "all")
+    if assignment.patterns is None:
+        return None, "all"
+    table, deploy = RouteTable(assignment.patterns), assignment.deploy
+    since = min(deploy.deployed_at, assignment.until)
+    asked = {"table": table, "affected": deploy.affected_routes, "since": since}
+    routes = yield from _ask("routes", list[str] | None, affected_routes, default=None, **asked)
+    return (routes, "affected") if routes else (None, "all")
 
 
 # --- The start: when exposure begins, and whether the registration came after a look --------------
@@ -476,13 +410,18 @@ class Start:
     """When the exposure of an experiment begins.
 
     Attributes:
-        declared_at: The same, where exposure begins with a late registration alone.
+        began_at: When its declaration began.
+        before: Up to when the past is read: to the declaration, and never beyond the binding.
+        declared_at: The same as `began_at`, where exposure begins with a late registration alone.
+        with_freeze: Whether it begins with the freeze itself, whenever that is.
     """
 
     starts_at: datetime
     began_at: datetime
+    before: datetime
     declared_at: datetime | None
     is_history: bool
+    with_freeze: bool
 
     @property
     def late_by(self) -> timedelta:
@@ -490,87 +429,66 @@ class Start:
         return timedelta() if self.declared_at is None else self.starts_at - self.declared_at
 
 
-def start_of(assignment: Assignment, answers: Answers) -> Start:
+def _start(assignment: Assignment, began_at: datetime) -> Asking[Start]:
     """Returns when exposure begins: with the first step of the ramp, or of a flag's being on.
 
     It begins with the binding where the experiment is repeated, and where it was chosen late.
     History is registered after its events by its nature: it keeps its past.
     """
     binding, bound_at = assignment.binding, assignment.until
-    began_at, brought = _began_at(assignment, answers), binding.history_until
-    starts_at, is_late = began_at, _is_chosen_late(assignment, answers)
+    starts_at, brought = began_at, binding.history_until
+    is_late = _is_chosen_late(assignment, (yield from _first_closing(assignment, began_at)))
     if assignment.request.is_portfolio:
         # Users had the treatment long before: units of the old build that came then had it by
         # chance. The binding is meant where no share of the hold-back is declared yet.
         starts_at = max(began_at, binding.held_back_since or bound_at)
     if is_late or binding.is_repeated:
         starts_at = bound_at
-    if binding.is_handed_out and began_at >= bound_at:
-        # Units got control until now, those too that are in treatment from here on.
-        starts_at = assignment.frozen_at
     return Start(
         starts_at=starts_at,
         began_at=began_at,
+        before=min(began_at if is_late else starts_at, bound_at),
         declared_at=began_at if is_late else None,
         is_history=brought is not None and brought >= starts_at,
+        # Units got control until then, those too that are in treatment from there on.
+        with_freeze=binding.is_handed_out and began_at >= bound_at,
     )
 
 
-def _before(assignment: Assignment, start: Start) -> datetime:
-    """Returns up to when the past is read: to the declaration, and never beyond the binding."""
-    return min(start.starts_at - start.late_by, assignment.until)
-
-
-def _flagged(assignment: Assignment) -> Reading[datetime | None] | None:
+def _began_at(assignment: Assignment) -> Asking[datetime]:
+    """Returns when the declaration began: with its first step; of a flag, when it was first on."""
     binding, flag = assignment.binding, assignment.request.treatment_flag
     if flag is None:
-        return None
-    since, signed_only = (
-        min(binding.began_at, assignment.until),
-        binding.settings.signed_assignments,
-    )
-    return Reading(
-        question="start",
-        read=partial(first_flagged, flag=flag, since=since, signed_only=signed_only),
-        default=None,
-        kind=datetime | None,
-    )
+        return binding.began_at
+    since = min(binding.began_at, assignment.until)
+    asked = {"flag": flag, "since": since, "signed_only": binding.settings.signed_assignments}
+    first = yield from _ask("start", datetime | None, first_flagged, default=None, **asked)
+    return first or assignment.until
 
 
-def _began_at(assignment: Assignment, answers: Answers) -> datetime:
-    """Returns when the declaration began: with its first step; of a flag, when it was first on."""
-    reading = _flagged(assignment)
-    if reading is None:
-        return assignment.binding.began_at
-    return reading.value(answers) or assignment.until
+def _first_closing(assignment: Assignment, began_at: datetime) -> Asking[datetime | None]:
+    """Returns when the first analysis block since the declaration closed.
 
-
-def _closing(assignment: Assignment, answers: Answers) -> Reading[datetime | None] | None:
-    """Returns the reading of the first look; None where the past counts whenever it is chosen."""
-    deploy, settings = assignment.deploy, assignment.binding.settings
-    began_at, brought = _began_at(assignment, answers), assignment.binding.history_until
+    None where none has by the binding, or where the past counts whenever it is chosen.
+    """
+    deploy, brought = assignment.deploy, assignment.binding.history_until
     if assignment.request.is_portfolio or not (brought is None or brought < began_at):
         return None
     is_declared = deploy.allocation is not None and 0 < deploy.allocation < 1
     enough, longest = _DECLARED if is_declared else _UNDECLARED
-    since = min(began_at, assignment.until)
-    longest += timedelta(seconds=settings.grace_seconds)
-    return Reading(
-        question="late start",
-        read=partial(first_closing, since=since, enough=enough, longest=longest),
-        # A registration that cannot be shown to precede a look counts as later than it.
-        default=since,
-        kind=datetime | None,
-    )
+    longest += timedelta(seconds=assignment.binding.settings.grace_seconds)
+    # A registration that cannot be shown to precede a look counts as later than it.
+    late = since = min(began_at, assignment.until)
+    asked = {"since": since, "enough": enough, "longest": longest}
+    return (yield from _ask("late start", datetime | None, first_closing, default=late, **asked))
 
 
-def _is_chosen_late(assignment: Assignment, answers: Answers) -> bool:
+def _is_chosen_late(assignment: Assignment, closed: datetime | None) -> bool:
     """Tells whether something that the verdict reads was chosen when it could be seen already.
 
-    By then the exposures of the first analysis block since the declaration had closed.
+    Args:
+        closed: When the exposures of the first analysis block since the declaration closed.
     """
-    reading = _closing(assignment, answers)
-    closed = None if reading is None else reading.value(answers)
     if closed is None:
         return False
     before: dict[str, Any] = {}

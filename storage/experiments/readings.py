@@ -83,9 +83,9 @@ class Reading(Generic[ReadT]):
         answer = _as_kept(self.default)
         return FrozenAnswer(question=self.question, answer=answer, is_default=True)
 
-    def value(self, answers: Mapping[str, FrozenAnswer]) -> ReadT:
-        """Returns its value among some answers."""
-        return msgspec.convert(answers[self.question].answer, self.kind)  # pyright: ignore[reportCallIssue, reportArgumentType] - of its kind
+    def value(self, answer: FrozenAnswer) -> ReadT:
+        """Returns the value of its answer."""
+        return msgspec.convert(answer.answer, self.kind)  # pyright: ignore[reportCallIssue, reportArgumentType] - of its kind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "public-key.md").read_text()
 # Members that the request reads from events; the freeze asks the log for all others.
 OF_THE_REQUEST = {"target", "control", "attempt"}
-_QUESTION = re.compile(r'question=(?:f?"([a-z ]+?)(?: of \{|")|(SLOW))')
+_QUESTION = re.compile(r'(?:_ask\(|question, \w+ = )(?:f?"([a-z ]+?)(?: of \{|")|(SLOW))')
 
 
 def questions() -> set[str]:
