@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from domain.document import Document, Interval, Moment
+from domain.document import Document, Moment
 from domain.evidence.counts import Arms, Counts, LeftOut, Sessions, TippingPoint, Vouched
 from domain.evidence.effect import Effect
 from domain.evidence.policy import EvidencePolicy
@@ -177,11 +177,3 @@ def evidence_from(members: object) -> AnyEvidence:
 def looked_at(evidence: AnyEvidence | None) -> Evidence | None:
     """Returns evidence with a look; None before the first, and where there never was any."""
     return evidence if isinstance(evidence, Evidence) and evidence.as_of is not None else None
-
-
-def value_range(interval: Interval | None, dollars: float | None) -> ValueRange | None:
-    """Returns the range of a change's value in dollars a day, by its lift; None if unknown."""
-    if interval is None or dollars is None:
-        return None
-    low, high = sorted(end * dollars for end in interval)
-    return ValueRange(low=low, high=high)

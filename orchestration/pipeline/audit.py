@@ -24,7 +24,7 @@ from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import copy_aside, evidence_rows, recomputed
-from storage.pipeline.steps import BLOCK
+from storage.schema.encoding import BLOCK
 from storage.schema.past_log import PastFiles
 from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served, touched_days
 from storage.upkeep.reading import separate_reading
@@ -224,7 +224,7 @@ def _different_follow_ups(connection: Connection, served: ServedFollowUp | None)
     """Returns the members in which the effect since the decision differs."""
     if served is None or served.read_to is None:
         return []
-    (draft,) = draft_follow_ups(connection, [served.planned])
+    (draft,) = draft_follow_ups(connection, [served])
     return list(
         _different_members(
             "effect",

@@ -181,7 +181,7 @@ def _compare(
 def _differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
     """Returns the experiments whose ended follow-up differs from that of a reading."""
     served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
-    drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
+    drafts = draft_follow_ups(separate, list(served.values()))
     return [
         draft.experiment_id
         for draft in drafts

@@ -12,7 +12,7 @@ from domain.contract import Contract, is_fair
 from domain.document import document_text, moment
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
-from domain.evidence.document import value_range
+from domain.evidence.document import ValueRange
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import EvidenceSplit, MetricRow, State
 from domain.lineage.control_state import ControlState
@@ -22,7 +22,12 @@ from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
-from orchestration.pipeline.members.effect import dollars_of, effect_at_look, is_retrospective
+from orchestration.pipeline.members.effect import (
+    dollars_of,
+    effect_at_look,
+    is_retrospective,
+    value_between,
+)
 from orchestration.pipeline.sentence import adjustment_sentence, known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Evidence
@@ -69,6 +74,7 @@ def evidence_document(
     )
     fair = is_fair(contract)
     dollars = dollars_of(reading.policy, evidence.eligible_per_day)
+    value = value_between(evidence.totals.ci, dollars) if fair else None
     return EvidenceDocument(
         sentence=said.sentence,
         headline=headline_of(contract).text,
@@ -115,7 +121,7 @@ def evidence_document(
         ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
         metrics=_metrics(evidence, policy, arms, fair=fair),
-        value_range=value_range(evidence.totals.ci, dollars) if fair else None,
+        value_range=None if value is None else ValueRange(low=value[0], high=value[1]),
         effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
 

@@ -52,18 +52,6 @@ from stats.looks.stratification import Split, Stratification, stratified
 from stats.looks.trace import Batch, Trace, target_cells, traced
 from stats.sequential.mixture import Mixture, confidence_sequence, e_value, p_value
 
-__all__ = [
-    "Arm",
-    "Arms",
-    "Candidate",
-    "Decision",
-    "Evidence",
-    "Known",
-    "Series",
-    "Sessions",
-    "evaluate",
-]
-
 # Bound the memory; results don't depend on them.
 EXPERIMENTS_AT_ONCE, CELLS_AT_ONCE = 128, 100_000
 GUARDRAILS_UNPROVEN = "guardrails_unproven"

@@ -61,7 +61,6 @@ class _Rules:
     """Which rule holds at which look.
 
     Attributes:
-        interacting: The regime is not causal.
         unstood: A candidate does not stand, though it has to.
         impatient: It has waited long enough.
     """
@@ -71,8 +70,6 @@ class _Rules:
     policy: Numbers
     horizon: Flags
     ends: Flags
-    aliased: Flags
-    interacting: Flags
     gated: Flags
     candidate: int | None
     breached: Flags
@@ -196,8 +193,6 @@ def _rules(
         policy=policy,
         horizon=horizon,
         ends=ends,
-        aliased=gates.aliased,
-        interacting=gates.interacting,
         gated=gated,
         candidate=candidate,
         breached=breached,
@@ -254,9 +249,9 @@ def _reason(rules: _Rules, look: int, ended: EndedBecause | None) -> AbstainReas
     if look < 0:
         return AbstainReason.POWER
     # A change that was compared fairly, and then withdrawn, lacked units and no control.
-    if rules.aliased[look] or (ended in _WITHOUT_CONTROL and not rules.looks.weight[look]):
+    if rules.gates.aliased[look] or (ended in _WITHOUT_CONTROL and not rules.looks.weight[look]):
         return AbstainReason.NON_IDENTIFIABLE
-    return AbstainReason.INTERACTING if rules.interacting[look] else AbstainReason.POWER
+    return AbstainReason.INTERACTING if rules.gates.interacting[look] else AbstainReason.POWER
 
 
 def _is_worse(looks: Trace, policy: Numbers) -> Flags:

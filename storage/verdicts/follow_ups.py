@@ -115,24 +115,14 @@ def stop_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedFollowUp:
+class ServedFollowUp(PlannedFollowUp):
     """A follow-up as it is served."""
 
-    experiment_id: str
-    begins_at: datetime
-    ends_at: datetime
     state: str
     effect: str | None
     log_e: float | None
     as_of: datetime | None
     read_to: datetime | None
-
-    @property
-    def planned(self) -> PlannedFollowUp:
-        """Its span of exposure."""
-        return PlannedFollowUp(
-            experiment_id=self.experiment_id, begins_at=self.begins_at, ends_at=self.ends_at
-        )
 
 
 _SERVED = text("""

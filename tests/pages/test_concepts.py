@@ -16,8 +16,8 @@ from domain.words import AbstainReason, EndedBecause, Verdict
 from orchestration.pipeline.sentence import statement
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings
-from stats.decision.evidence import Series, evaluate
-from stats.looks.series import Guardrail
+from stats.decision.evidence import evaluate
+from stats.looks.series import Guardrail, Series
 from tests.stores.example import example_evidence
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()

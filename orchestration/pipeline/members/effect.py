@@ -117,7 +117,7 @@ def _after_decision(
         interval=follow_up.interval,
         relative=None if estimate is None else follow_up.relative,
         value_per_day=None if estimate is None or dollars is None else estimate * dollars,
-        value_interval=_times(follow_up.interval, dollars),
+        value_interval=value_between(follow_up.interval, dollars),
         units=follow_up.units,
         as_of=None if follow_up.as_of is None else moment(follow_up.as_of),
     )
@@ -158,7 +158,7 @@ def _document(
         relative=relative,
         likelihood=likelihood,
         value_per_day=None if estimate is None or dollars is None else estimate * dollars,
-        value_interval=_times(interval, dollars),
+        value_interval=value_between(interval, dollars),
         basis=basis,
         units=units if effect is None else effect.units,
         final=final,
@@ -174,7 +174,8 @@ def _document(
     )
 
 
-def _times(interval: Interval | None, dollars: float | None) -> Interval | None:
+def value_between(interval: Interval | None, dollars: float | None) -> Interval | None:
+    """Returns the ends of a lift in dollars a day, the lower first; None if unknown."""
     if interval is None or dollars is None:
         return None
     low, high = sorted(end * dollars for end in interval)

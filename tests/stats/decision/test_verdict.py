@@ -6,7 +6,8 @@ import pytest
 
 from domain.metric import DAY
 from domain.policy import Numbers
-from stats.decision.evidence import Decision, evaluate
+from stats.decision.decision import Decision
+from stats.decision.evidence import evaluate
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]

@@ -10,7 +10,8 @@ from domain.metric import DAY
 from domain.policy import Numbers
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.decision.evidence import Decision, evaluate
+from stats.decision.decision import Decision
+from stats.decision.evidence import evaluate
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
