@@ -19,7 +19,7 @@ from api.runtime.caller import Writer
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import apart, body_of
-from api.wire.documentation import json_body, reading
+from api.wire.documentation import answered, json_body, reading
 from api.wire.moment import Moment
 from api.wire.problem import Fault, invalid
 from api.wire.shape import (
@@ -37,8 +37,8 @@ from api.wire.shape import (
     by_form,
 )
 from domain.absence import NOTHING_RULE, is_nothing, is_null
-from domain.document import time_text
-from storage.experiments.deploy_record import PostedCommit, PostedDiff
+from domain.document import Document, time_text
+from storage.experiments.deploy_record import DeployRecord, PostedCommit, PostedDiff
 from storage.experiments.deploys import DeployRequest, RecordedDeploy, last_deploy, record_deploy
 from storage.verdicts.announcements import announce_base_moves
 
@@ -140,38 +140,14 @@ class Deploy(Shape):
         return wanted
 
 
-class RecordedDiff(Shape):
-    """The stored part of a diff."""
-
-    base_commit: str | None = None
-    files: list[ChangedFile]
-
-
-class DeployRecord(Shape):
-    """A recorded deploy."""
-
-    deploy_id: str
-    environment: str
-    commit: DeployedCommit
-    base_commit: str | None
-    deployed_at: datetime
-    recorded_at: datetime
-    graph_id: str | None
-    diff: RecordedDiff | None
-    allocation: float | None
-    base_assumed: bool = Field(description="Whether the base was assumed rather than posted.")
-    affected_routes: list[str]
-    affected_routes_complete: bool
-
-
-class DeployReceipt(Shape):
+class DeployReceipt(Document, frozen=True, kw_only=True):
     """The answer to a deploy."""
 
     deploy: DeployRecord
     dashboard_url: str
 
 
-class LastDeploy(Shape):
+class LastDeploy(Document, frozen=True, kw_only=True):
     """The latest deploy of an environment, with its graph."""
 
     deploy: DeployRecord
@@ -199,8 +175,8 @@ _EXAMPLES = {
     status_code=201,
     summary="Record a deploy",
     responses={
-        200: {"model": DeployReceipt, "description": "The same deploy had been posted before."},
-        201: {"model": DeployReceipt},
+        200: answered(DeployReceipt) | {"description": "The same deploy had been posted before."},
+        201: answered(DeployReceipt),
     },
     openapi_extra=reading(
         body=json_body(Deploy),
@@ -257,7 +233,7 @@ def _idempotency_key(request: Request) -> str | None:
 @router.get(
     "/v1/deploys/last",
     summary="Read the latest deploy",
-    responses={200: {"model": LastDeploy}},
+    responses={200: answered(LastDeploy)},
     openapi_extra=reading(problems=["no_deploy"]),
 )
 async def get_last_deploy(

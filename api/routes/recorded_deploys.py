@@ -1,19 +1,19 @@
 """Recorded deploys: their list, and the withdrawal of a deploy that was posted by mistake."""
 
 import re
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.routes.deploys import DeployRecord
 from api.runtime.caller import Writer
 from api.runtime.state import runtime
 from api.wire.answer import answer
-from api.wire.documentation import reading
-from api.wire.shape import EnvironmentInQuery, Shape
+from api.wire.documentation import answered, reading
+from api.wire.shape import EnvironmentInQuery
+from domain.document import Document, Moment
+from storage.experiments.deploy_record import DeployRecord
 from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.refusal import Missing
 from storage.views.deploys import list_deploys
@@ -23,17 +23,17 @@ router = APIRouter(tags=["deploys"])
 _DEPLOY_ID = re.compile("dep_[0-9a-f]{20}")
 
 
-class WithdrawnDeploy(Shape):
+class WithdrawnDeploy(Document, frozen=True, kw_only=True):
     """A deploy that was withdrawn."""
 
     deploy: DeployRecord
-    withdrawn_at: datetime
+    withdrawn_at: Moment
 
 
 @router.delete(
     "/v1/deploys/{deploy_id}",
     summary="Withdraw a deploy that was posted by mistake",
-    responses={200: {"model": WithdrawnDeploy}},
+    responses={200: answered(WithdrawnDeploy)},
     openapi_extra=reading(problems=["unknown_deploy", "deploy_in_use"]),
 )
 async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Response:
@@ -48,7 +48,7 @@ async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Res
     return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})
 
 
-class DeployList(Shape):
+class DeployList(Document, frozen=True, kw_only=True):
     """A page of a project's deploys, the newest first."""
 
     deploys: list[DeployRecord]
@@ -58,7 +58,7 @@ class DeployList(Shape):
 @router.get(
     "/v1/deploys",
     summary="List deploys",
-    responses={200: {"model": DeployList}},
+    responses={200: answered(DeployList)},
     openapi_extra=reading(problems=["unknown_deploy"]),
 )
 async def get_deploys(

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Required, TypedDict
+from typing import Annotated, Required, TypedDict
 
+from msgspec import Meta
 from sqlalchemy import Connection, Executable
 
+from domain.document import Moment
 from storage.postgres.rows import value_of
 
 
@@ -17,7 +19,7 @@ class PostedCommit(TypedDict, total=False):
     author: str
     branch: str
     url: str
-    committed_at: str
+    committed_at: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
     pull_request: int | str
     patch_id: str
     actor: str
@@ -50,12 +52,14 @@ class DeployRecord:
     environment: str
     commit: PostedCommit
     base_commit: str | None
-    deployed_at: datetime
-    recorded_at: datetime
+    deployed_at: Moment
+    recorded_at: Moment
     graph_id: str | None
     diff: PostedDiff | None
     allocation: float | None
-    base_assumed: bool
+    base_assumed: Annotated[
+        bool, Meta(description="Whether the base was assumed rather than posted.")
+    ]
     affected_routes: list[str]
     affected_routes_complete: bool
 
