@@ -119,7 +119,6 @@ class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     sent_at: str | None = None
 
 
-_KNOWN_EVENT = msgspec.json.Decoder(_KnownEvent)
 _KNOWN_BATCH = msgspec.json.Decoder(_KnownBatch)
 # Identifiers and names, which no word for nothing can be.
 _NAMES = ("session_id", "event_id", "environment")
@@ -204,15 +203,6 @@ class EventReader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "latest", self.now + _FUTURE)
 
-    def batch(self, raw: bytes) -> Batch:
-        """Returns the events of a body.
-
-        Raises:
-            Problem: It is not JSON, or what stands around the events breaks a rule.
-        """
-        known = _known(raw)
-        return self._explained(raw) if known is None else self._plain(known)
-
     def read(self, raw: bytes) -> Batch:
         """Returns the events of a body, as `batch` does, in the quickest way that it allows."""
         if not self.history and self.sample is None:
@@ -228,10 +218,8 @@ class EventReader:
         Most batches hold nothing to explain, to correct or to leave out. Beside them it returns
         how many members said nothing, as `Batch` counts them.
         """
-        if b'"events"' not in raw:
-            return None
         known = _known(raw)
-        if not isinstance(known, _KnownBatch):
+        if known is None:
             return None
         around: list[Fault] = []
         clock = self._clock(known.sent_at, around)
@@ -306,24 +294,12 @@ class EventReader:
         except ValueError as broken:
             raise _RefusedError(f"/properties/{unit}", "invalid_member", str(broken)) from None
 
-    def _plain(self, known: _KnownEvent | _KnownBatch) -> Batch:
-        """Returns the events of a body in which there is nothing to explain but times and sizes."""
-        single = isinstance(known, _KnownEvent)
-        around: list[Fault] = []
-        clock = _Clock() if single else self._clock(known.sent_at, around)
-        if around:
-            raise invalid(around)
-        batch = Batch()
-        for index, event in enumerate([known] if single else known.events):
-            try:
-                self._keep(self._stored(event, clock, batch.unknown), batch)
-            except _RefusedError as refused:
-                faults = [refused.fault("" if single else f"/events/{index}")]
-                batch.rejected.append(Rejected(index=index, faults=faults))
-        return batch
+    def batch(self, raw: bytes) -> Batch:
+        """Returns the events of a body, each read on its own.
 
-    def _explained(self, raw: bytes) -> Batch:
-        """Returns the events of a body with an unknown member or a broken rule."""
+        Raises:
+            Problem: It is not JSON, or what stands around the events breaks a rule.
+        """
         document, faults = _document(raw)
         if not isinstance(document, dict):
             raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])
@@ -545,32 +521,28 @@ def _holds_nul(raw: bytes) -> bool:
     return b"\\" in raw and rb"\u0000" in raw
 
 
-def _known(raw: bytes) -> _KnownEvent | _KnownBatch | None:
-    """Returns the typed body, or None if some of it must be looked at, or explained, in turn.
+def _known(raw: bytes) -> _KnownBatch | None:
+    """Returns a typed batch, or None if some of the body must be looked at, or explained, in turn.
 
-    This is how nearly every body is read: a single pass, in C. The checks that a typed pass lacks
+    This is how nearly every batch is read: a single pass, in C. The checks that a typed pass lacks
     are made on the bytes, or in the few members that can hold it.
     """
-    if _holds_nul(raw):
+    if b'"events"' not in raw or _holds_nul(raw):
         return None
     try:
-        if b'"events"' in raw:
-            batch = _KNOWN_BATCH.decode(raw)
-            return batch if _within(batch.events, _ROOM_IN_BATCH) else None
-        event = _KNOWN_EVENT.decode(raw)
-        return event if _within([event], _ROOM) else None
+        batch = _KNOWN_BATCH.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return batch if _is_within(batch.events) else None
 
 
 # How deep `properties` may nest: they stand in an event, and that in a list in an object.
-_ROOM = DEEPEST - 1
-_ROOM_IN_BATCH = DEEPEST - 3
+_ROOM = DEEPEST - 3
 # From here on a number may be an integer beyond 64 bits.
 _LARGE = 2.0**63
 
 
-def _within(events: Sequence[_KnownEvent], room: int) -> bool:
+def _is_within(events: Sequence[_KnownEvent]) -> bool:
     """Tells whether the members that hold more than a typed pass sees are plain."""
     # Many events name few commits.
     commits = {event.commit for event in events if event.commit is not None}
@@ -578,7 +550,7 @@ def _within(events: Sequence[_KnownEvent], room: int) -> bool:
         return False
     return all(
         (value is None or -_LARGE < value < _LARGE)
-        and (properties is None or plain(properties, room=room))
+        and (properties is None or plain(properties, room=_ROOM))
         for value, properties in [
             (event.value, event.properties)
             for event in events

@@ -98,7 +98,7 @@ def deep(depth: int) -> dict[str, Any]:
 @examples(gate=100, deep=4_000)
 @given(document=st.one_of(EVENT, BATCH))
 def test_an_unknown_member_changes_nothing_of_what_is_read(document) -> None:
-    # A body of known members is read in a single pass, any other a member by member.
+    # Unknown members are set aside before an event is read.
     assert outcome(document) == outcome({**document, "unknown": 1})
 
 
