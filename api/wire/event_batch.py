@@ -255,21 +255,22 @@ class EventReader:
             {name: stored[name].count(None) - sent[name].count(None) for name in sent}
         )
         read = EventColumns(
-            project_id=self.project_id,
-            trusted=self.trusted,
-            environments=[_environment(environment) for environment in environments],
-            names=[_composed(name) for name in names],
-            sessions=sessions,
+            project_id=repeat(self.project_id),
+            environment=[_environment(environment) for environment in environments],
+            event=[_composed(name) for name in names],
+            session_id=sessions,
             occurred_at=moments,
-            occurred_texts=times,
-            commits=stored["commit"],
-            routes=stored["route"],
-            pseudonyms=pseudonyms,
-            event_ids=event_ids,
-            values=_each(_in_millionths, values),
+            occurred_text=times,
+            commit_sha=stored["commit"],
+            route=stored["route"],
+            pseudonym=pseudonyms,
+            trusted=repeat(self.trusted),
+            event_id=event_ids,
+            value=_each(_in_millionths, values),
             flags=_each(_encoded_flags, flags),
             properties=_each(_encoded, properties),
-            sent_at=["" if text is None else sent_at for text in texts] if sent_at else repeat(""),
+            signed=[False] * len(names),
+            sent_at=[None if text is None else sent_at for text in texts],
         )
         return read, +unknown
 

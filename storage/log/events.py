@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 import psycopg
+from msgspec.structs import astuple
 from psycopg import AsyncConnection
 from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
@@ -57,26 +58,6 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     signed: bool = False
     sent_at: str | None = None
 
-    def fields(self) -> tuple[str, ...]:
-        """Returns the members as texts, in the order of COLUMNS, but for the last."""
-        return (
-            str(self.project_id),
-            self.environment,
-            self.event,
-            self.session_id,
-            self.occurred_text or self.occurred_at.isoformat(),
-            self.commit_sha or "",
-            self.route or "",
-            "" if self.pseudonym is None else _hexadecimal(self.pseudonym),
-            "t" if self.trusted else "f",
-            self.event_id or "",
-            "" if self.value is None else str(self.value),
-            self.flags or "",
-            self.properties or "",
-            "t" if self.signed else "f",
-            self.sent_at or "",
-        )
-
 
 COLUMNS = (
     *(name for name in RuntimeEvent.__struct_fields__ if name != "occurred_text"),
@@ -106,61 +87,72 @@ class EventLines:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventColumns:
-    """Events of a project as they are stored, column by column, but for their time of receipt.
+    """Events as they are stored, column by column, but for their time of receipt.
 
     Many events cost half as much by their columns as row by row. Members are those of
-    `RuntimeEvent`; `occurred_texts` are texts that PostgreSQL reads as the times themselves, and
-    `sent_at` is "" of an event that does not say when it occurred, or whose request was not dated.
+    `RuntimeEvent`, an entry an event.
     """
 
-    project_id: int
-    trusted: bool
-    environments: Sequence[str]
-    names: Sequence[str]
-    sessions: Sequence[str]
+    project_id: Iterable[int]
+    environment: Sequence[str]
+    event: Sequence[str]
+    session_id: Sequence[str]
     occurred_at: Sequence[datetime]
-    occurred_texts: Sequence[str]
-    commits: Sequence[str | None]
-    routes: Sequence[str | None]
-    pseudonyms: Sequence[bytes | None]
-    event_ids: Sequence[str | None]
-    values: Sequence[int | None]
+    occurred_text: Sequence[str | None]
+    commit_sha: Sequence[str | None]
+    route: Sequence[str | None]
+    pseudonym: Sequence[bytes | None]
+    trusted: Iterable[bool]
+    event_id: Sequence[str | None]
+    value: Sequence[int | None]
     flags: Sequence[str | None]
     properties: Sequence[str | None]
-    sent_at: Iterable[str]
+    signed: Iterable[bool]
+    sent_at: Sequence[str | None]
+
+    @classmethod
+    def of(cls, events: Sequence[RuntimeEvent]) -> Self:
+        """Returns the columns of some events."""
+        names = RuntimeEvent.__struct_fields__
+        columns = [*map(list, zip(*map(astuple, events), strict=True))] or [[]] * len(names)
+        return cls(**dict(zip(names, columns, strict=True)))
 
     def lines(self, *, history: bool = False) -> EventLines:
         """Returns the events as lines; those of the past are received when they occurred."""
         return EventLines(
             text=_lines(self._fields(), history=history),
             occurred_at=self.occurred_at,
-            names=self.names,
-            commits=self.commits,
-            environments=self.environments,
+            names=self.event,
+            commits=self.commit_sha,
+            environments=self.environment,
         )
 
     def _fields(self) -> list[tuple[str, ...]]:
         """Returns the members of each event as texts, in the order of COLUMNS, but for the last."""
+        times = zip(self.occurred_text, self.occurred_at, strict=True)
         return list(
             zip(
-                repeat(str(self.project_id)),
-                self.environments,
-                self.names,
-                self.sessions,
-                self.occurred_texts,
-                _texts(self.commits, str),
-                _texts(self.routes, str),
-                _texts(self.pseudonyms, _hexadecimal),
-                repeat("t" if self.trusted else "f"),
-                _texts(self.event_ids, str),
-                _texts(self.values, str),
+                map(str, self.project_id),
+                self.environment,
+                self.event,
+                self.session_id,
+                [text or at.isoformat() for text, at in times],
+                _texts(self.commit_sha, str),
+                _texts(self.route, str),
+                _texts(self.pseudonym, _hexadecimal),
+                map(_LETTERS.__getitem__, self.trusted),
+                _texts(self.event_id, str),
+                _texts(self.value, str),
                 _texts(self.flags, str),
                 _texts(self.properties, str),
-                repeat("f"),
-                self.sent_at,
+                map(_LETTERS.__getitem__, self.signed),
+                _texts(self.sent_at, str),
                 strict=False,
             )
         )
+
+
+_LETTERS = {True: "t", False: "f"}
 
 
 def _texts(column: Sequence[MemberT | None], as_text: Callable[[MemberT], str]) -> Iterable[str]:
@@ -176,13 +168,7 @@ def _hexadecimal(pseudonym: bytes) -> str:
 
 def event_lines(events: Sequence[RuntimeEvent], *, history: bool = False) -> EventLines:
     """Returns events as lines; those of the past are received when they occurred."""
-    return EventLines(
-        text=_lines([event.fields() for event in events], history=history),
-        occurred_at=[event.occurred_at for event in events],
-        names=[event.event for event in events],
-        commits=[event.commit_sha for event in events],
-        environments=[event.environment for event in events],
-    )
+    return EventColumns.of(events).lines(history=history)
 
 
 def _lines(rows: Sequence[tuple[str, ...]], *, history: bool) -> str:
