@@ -18,10 +18,11 @@ from sqlalchemy.util import await_only
 from storage.log.parts import hour_of, next_part, note_part
 from storage.postgres.batching import Batcher
 from storage.postgres.engine import opened_engine
-from storage.postgres.exchange import Exchange, microseconds_sql, moment_of
+from storage.postgres.exchange import Exchange
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
+from storage.schema.encoding import EPOCH, MICROSECOND, epoch_microseconds
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
 from storage.schema.policy_columns import HISTORY_FROM
 from storage.tenants.settings import lock_project
@@ -68,7 +69,7 @@ _COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
 _TIME = COLUMNS.index("occurred_at")
 # The clock is read after the lock is held: the argument is evaluated first.
 _APPEND = f"""
-SELECT {microseconds_sql("clock_timestamp()")}
+SELECT {epoch_microseconds("clock_timestamp()")}
 FROM (SELECT pg_advisory_xact_lock_shared({LOG_LOCK}) OFFSET 0) AS locked;
 {_COPY}
 """.encode()
@@ -218,7 +219,7 @@ class EventWriter:
             microseconds = (await exchange.begun(_APPEND)).get_value(0, 0)
             if microseconds is None:  # pragma: no cover - a clock is never NULL
                 raise psycopg.OperationalError("the store did not tell its time")
-            received_at = moment_of(microseconds)
+            received_at = EPOCH + int(microseconds) * MICROSECOND
             # Before the lines are written: what they take is no part of a clock's difference.
             self._clock_offset = received_at - datetime.now(UTC)
             if received_at.date() in self._days:

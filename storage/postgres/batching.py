@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
@@ -15,12 +15,8 @@ RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 
 
-class _Pending(Generic[RequestT, AnswerT]):
-    __slots__ = ("answer", "request")
-
-    def __init__(self, request: RequestT, answer: asyncio.Future[AnswerT]) -> None:
-        self.request = request
-        self.answer = answer
+# A request that waits, and its future answer.
+_Pending: TypeAlias = tuple[RequestT, asyncio.Future[AnswerT]]
 
 
 class Batcher(Generic[RequestT, AnswerT]):
@@ -72,7 +68,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         if self._closing:
             raise StoreUnavailable("the service is stopping")
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Pending(request, answer))
+        self._waiting.append((request, answer))
         self._size += size
         is_idle = len(self._free) == self._connections
         if is_idle or (self._free and self._size >= self._large):
@@ -94,7 +90,7 @@ class Batcher(Generic[RequestT, AnswerT]):
     ) -> None:
         # Clients that gave up are served all the same: they may have no answer yet.
         try:
-            answers = await self._carry_out(exchange, [pending.request for pending in waiting])
+            answers = await self._carry_out(exchange, [request for request, _ in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
@@ -116,12 +112,12 @@ class Batcher(Generic[RequestT, AnswerT]):
 
 
 def _settle(waiting: Sequence[_Pending[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:
-    for pending, answer in zip(waiting, answers, strict=True):
-        if not pending.answer.done():
-            pending.answer.set_result(answer)
+    for (_, future), answer in zip(waiting, answers, strict=True):
+        if not future.done():
+            future.set_result(answer)
 
 
 def _fail(waiting: Sequence[_Pending[Any, Any]], error: Exception) -> None:
-    for pending in waiting:
-        if not pending.answer.done():
-            pending.answer.set_exception(error)
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(error)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -23,7 +22,6 @@ _KEEPALIVE: Mapping[str, Any] = {
 _PIECE = 2**20
 # As often psycopg itself looks at a socket that it waits for.
 _AGAIN_SECONDS = 0.1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Exchange:
@@ -192,13 +190,3 @@ def _error(result: PGresult | None) -> psycopg.Error:
     except KeyError:
         kind = psycopg.OperationalError
     return kind(message)
-
-
-def moment_of(microseconds: bytes) -> datetime:
-    """Returns the time that SQL of `microseconds_sql` gave."""
-    return _EPOCH + timedelta(microseconds=int(microseconds))
-
-
-def microseconds_sql(moment: str) -> str:
-    """Returns SQL for a time as microseconds since 1970, which no session's settings change."""
-    return f"(extract(epoch FROM {moment}) * 1000000)::bigint"

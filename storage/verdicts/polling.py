@@ -8,13 +8,14 @@ from typing import Self
 from psycopg.pq.abc import PGresult
 
 from storage.postgres.batching import Batcher
-from storage.postgres.exchange import Exchange, microseconds_sql, moment_of
+from storage.postgres.exchange import Exchange
 from storage.postgres.refusal import Missing
+from storage.schema.encoding import EPOCH, MICROSECOND, epoch_microseconds
 from storage.verdicts.publication import PublishedVerdict
 
 _READ = f"""
 SELECT project_id, experiment_id, contract::text, decided,
-    {microseconds_sql("published_at")}, {microseconds_sql("next_look_at")}
+    {epoch_microseconds("published_at")}, {epoch_microseconds("next_look_at")}
 FROM unnest($1::integer[], $2::text[]) AS asked (project_id, experiment_id)
 JOIN verdicts USING (project_id, experiment_id)
 """.encode()
@@ -72,7 +73,7 @@ def _verdict(result: PGresult, row: int) -> tuple[_Poll, PublishedVerdict]:
         experiment_id=name.decode(),
         contract=contract.decode(),
         decided=decided == b"t",
-        next_look_at=moment_of(next_look_at) if next_look_at else None,
-        published_at=moment_of(published_at),
+        next_look_at=EPOCH + int(next_look_at) * MICROSECOND if next_look_at else None,
+        published_at=EPOCH + int(published_at) * MICROSECOND,
     )
     return _Poll(int(project_id), verdict.experiment_id), verdict
