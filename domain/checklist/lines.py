@@ -538,8 +538,10 @@ def _clock_skew(setup: ProjectSetup) -> _Judgment:
     of, skewed = _sum(traffic, "of_all"), _sum(traffic, "skewed")
     if not of:
         return None, _NO_EVENT, _SEND
-    late = f"over {setup.grace_seconds:g} s before or 5 s after their receipt"
-    seen = f"{skewed:,} of {of:,} events are dated {late}"
+    late = (
+        f"over their grace ({setup.grace_seconds:g} s, or their metric's own) before or 5 s after"
+    )
+    seen = f"{skewed:,} of {of:,} events are dated {late} their receipt"
     if skewed:
         mean = sum(part.skew_seconds * part.skewed for part in traffic) / skewed
         seen += f", by {length_of_time(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"

@@ -32,7 +32,7 @@ class Traffic:
             need not carry the members of an exposure.
         named: How many of all events, page views or not, name a user.
         of_all: How many events there were, page views or not.
-        skewed: Of all, dated more than the grace before their receipt, or 5 seconds after it.
+        skewed: Of all, dated more than their grace before their receipt, or 5 seconds after it.
         skew_seconds: By how much, in the mean; negative ahead of us.
     """
 

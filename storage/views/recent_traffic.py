@@ -61,7 +61,10 @@ WITH counted AS (
     CROSS JOIN LATERAL (
         SELECT extract(epoch FROM t.received_at - t.occurred_at)::float AS lag
     ) AS l
-    CROSS JOIN LATERAL (SELECT lag NOT BETWEEN -5 AND :grace AS skewed) AS s
+    CROSS JOIN LATERAL (
+        SELECT lag NOT BETWEEN -5 AND coalesce(CAST(:graces AS jsonb) ->> event, :grace)::float
+            AS skewed
+    ) AS s
     GROUP BY t.environment, page_view,
         GROUPING SETS ((), (commit_sha), (route))
 ), ranked AS (
@@ -161,7 +164,8 @@ def read_traffic(
         "project_id": project_id,
         "environments": list(newest),
         "newest": list(newest.values()),
-        "grace": settings.grace_seconds,
+        "grace": str(settings.grace_seconds),
+        "graces": json.dumps(_graces(settings)),
         "most_values": _MOST_VALUES,
     }
     grouped: dict[str, list[Any]] = defaultdict(list)
@@ -197,6 +201,15 @@ def read_traffic(
             )
         ],
     )
+
+
+def _graces(settings: Settings) -> dict[str, int]:
+    """Returns, by event, the longest grace of the metrics whose outcomes are waited for longer."""
+    graces: dict[str, int] = {}
+    for name, metric in settings.metrics.items():
+        if (own := metric.grace_seconds or 0) > settings.grace_seconds:
+            graces |= {each: max(own, graces.get(each, 0)) for each in metric.sources or [name]}
+    return graces
 
 
 def _unmatched(

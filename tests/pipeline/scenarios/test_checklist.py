@@ -192,6 +192,16 @@ def nobody_gets_the_canary(shop: Shop) -> None:
     shop.live()
 
 
+def outcomes_come_within_their_metric_s_grace(shop: Shop) -> None:
+    shop.settings(metrics={"returned": {"window_seconds": 86_400, "grace_seconds": 259_200}})
+    shop.live()
+    returned = [
+        {"event": "returned", "session_id": f"r{number}", "occurred_at": ago(hours=20)}
+        for number in range(60)
+    ]
+    shop.posted("/v1/events", {"events": returned})
+
+
 def the_metric_has_another_name(shop: Shop) -> None:
     shop.outcome = "purchase"
     shop.live()
@@ -374,7 +384,8 @@ def shops(postgres_url, migrated_template) -> Iterator[dict[str, Shop]]:
         by_story: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
         with serving_store(store) as client:
-            for live in (Shop.live, half_is_measured, *(way[0] for way in WAYS)):
+            right = (Shop.live, half_is_measured, outcomes_come_within_their_metric_s_grace)
+            for live in (*right, *(way[0] for way in WAYS)):
                 by_story[live.__name__] = Shop.new(store, client, live.__name__)
                 live(by_story[live.__name__])
         run_pipeline(store.engine)
@@ -384,7 +395,9 @@ def shops(postgres_url, migrated_template) -> Iterator[dict[str, Shop]]:
             yield by_story
 
 
-@pytest.mark.parametrize("story", ["live", "half_is_measured"])
+@pytest.mark.parametrize(
+    "story", ["live", "half_is_measured", "outcomes_come_within_their_metric_s_grace"]
+)
 def test_a_project_that_is_set_up_right_is_green_in_every_line(shops, story) -> None:
     lines = shops[story].lines()
     assert [line for line in lines.values() if line["ok"] is not True] == []
