@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ _MOST_EVENTS = 200
 # A rate limit may ask for a whole minute.
 _PATIENCE_SECONDS = 150.0
 _PAUSE_SECONDS = 0.5
+# So many rows of a shop do not come in the same second of a day.
+_MANY = 20
 _SUMMED = ("accepted", "late", "sampled_out")
 _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
 
@@ -59,6 +61,7 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
     counts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
+    times_of_day: set[str] = set()
     try:
         with (
             Console(stderr=True).status("Checking and sending"),
@@ -70,11 +73,18 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
                 for events in _batches(result):
                     receipt = _sent(service, events)
                     unknown.update(receipt.get("unknown", {}))
+                    times_of_day.update(str(event["occurred_at"])[11:19] for event in events)
                     counts.update({name: receipt.get(name, 0) for name in _SUMMED})
                     counts.update(events=len(events), rejected=len(receipt.get("rejected", ())))
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     _report(counts, unknown, as_json=as_json)
+    if counts["events"] >= _MANY and len(times_of_day) == 1:
+        click.echo(
+            f"Warning: all are dated {times_of_day.pop()} of their day. An outcome that is dated"
+            " before its page view counts for nothing: select the time of day as well.",
+            err=True,
+        )
     if counts["rejected"]:
         raise click.ClickException(f"the service refused {counts['rejected']:,} events")
 
@@ -124,14 +134,14 @@ def _check(result: QueryResult) -> None:
         pass
 
 
-def _batches(result: QueryResult) -> Iterator[list[object]]:
+def _batches(result: QueryResult) -> Iterator[list[dict[str, object]]]:
     for _, events in result.batches():
         bodies = [msgspec.json.decode(event) for event in events]
         for begin in range(0, len(bodies), _MOST_EVENTS):
             yield bodies[begin : begin + _MOST_EVENTS]
 
 
-def _sent(service: Remote, events: list[object]) -> dict[str, Any]:
+def _sent(service: Remote, events: Sequence[object]) -> dict[str, Any]:
     """Returns the receipt of events; while the service is busy they are sent again."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -401,3 +401,13 @@ def test_without_a_service_it_says_what_to_set(command, tmp_path, monkeypatch) -
     path.write_text("{}")
     done = command("outcomes", path)
     assert "SERVICE_API_URL is not set" in done.output
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("cut", ["to the day", "to a date"])
+def test_outcomes_that_have_a_day_and_no_time_are_warned_of(command, orders, tmp_path, cut) -> None:
+    days = orders["occurred_at"].dt.floor("D")
+    orders["occurred_at"] = days if cut == "to the day" else days.dt.date
+    done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
+    assert done.exit_code == 0, done.output
+    assert "Warning: all are dated 00:00:00 of their day." in done.output
