@@ -7,9 +7,17 @@ from typing import Any, TextIO
 
 import click
 
-from cli.changes.patch import patch_id, reverted
+from cli.changes.patch import changed_files, patch_id, reverted
 from cli.operations.options import Share, data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
+
+
+class _Diff(click.File):
+    """A file, or the word for what git finds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 (click's signature)
+        """Opens a file."""
+        return value if value == _BY_GIT else super().convert(value, param, ctx)
 
 
 class PullRequest(click.ParamType[int | str]):
@@ -25,6 +33,7 @@ class PullRequest(click.ParamType[int | str]):
         return int(value) if value.isdecimal() else value
 
 
+_BY_GIT = "git"
 _COMMIT_MEMBERS = ("message", "author", "branch", "url", "actor", "pull_request")
 
 
@@ -38,7 +47,11 @@ _COMMIT_MEMBERS = ("message", "author", "branch", "url", "actor", "pull_request"
 )
 @click.option("--base", help="The commit that it was built on; default: what stood before.")
 @click.option("--deployed-at", help="When, as RFC 3339; default: now.")
-@click.option("--diff", type=click.File(), help="GitHub's compare answer; - for stdin.")
+@click.option(
+    "--diff",
+    type=_Diff(),
+    help="GitHub's compare answer (- for stdin), or `git`: what changed since --base, by git here.",
+)
 @click.option("--graph", type=click.File(), help="The static graph of the build; - for stdin.")
 @click.option("--change", "changes", multiple=True, help="A commit it brings; default: itself.")
 @click.option("--revert", "reverts", multiple=True, help="A commit it takes back; default: by git.")
@@ -98,7 +111,9 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
         described["changes"] = list(chosen["changes"])
     if reverts := chosen["reverts"] or reverted(commit, base=chosen["base"]):
         described["reverts"] = list(reverts)
-    diff, base = _json(chosen["diff"], "--diff"), chosen["base"]
+    base = chosen["base"]
+    by_git = chosen["diff"] == _BY_GIT
+    diff = _files_of_git(commit, base) if by_git else _json(chosen["diff"], "--diff")
     if base is not None and (diff is None or isinstance(diff, dict)):
         diff = {**(diff or {}), "base_commit": base}
     members = {
@@ -110,6 +125,18 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
         "diff": diff,
     }
     return {name: value for name, value in members.items() if value is not None}
+
+
+def _files_of_git(commit: str, base: str | None) -> dict[str, object]:
+    if base is None:
+        raise click.UsageError("--diff git asks for --base: what changed since then")
+    files = changed_files(commit, base=base)
+    if files is None:
+        raise click.ClickException(
+            f"git cannot compare {base} and {commit} here: run it in a checkout that has both"
+            " (a shallow clone has the newest commits alone)"
+        )
+    return {"files": files}
 
 
 def _json(file: TextIO | None, option: str) -> Any:  # noqa: ANN401 (what JSON says)

@@ -1,4 +1,4 @@
-"""The identity of a patch, also of a rebased or amended change, and its reverts: by git."""
+"""A patch by git: its identity, also of a rebased change, its reverts and the files it changes."""
 
 import re
 import shutil
@@ -8,6 +8,9 @@ _SECONDS = 20.0
 _DIFFERENCE = ("diff-tree", "-p", "--unified=3", "--no-ext-diff", "--no-textconv")
 _REVERTED = re.compile(r"This reverts commit ([0-9a-f]{40})")
 _IDENTITY = re.compile(rb"[0-9a-f]{40}")
+_NAMES = ("diff-tree", "-r", "-M", "--name-status", "-z", "--no-ext-diff")
+# GitHub's words.
+_STATUS = {"A": "added", "C": "copied", "D": "removed", "R": "renamed", "T": "changed"}
 
 
 def patch_id(commit: str, *, base: str | None) -> str | None:
@@ -53,6 +56,24 @@ def reverted(commit: str, *, base: str | None) -> list[str]:
         effects |= {sha: (gone, back)} if undone else {}
         taken_back = {name: None for name in (*taken_back, *gone) if name not in back}
     return list(taken_back)
+
+
+def changed_files(commit: str, *, base: str) -> list[dict[str, str]] | None:
+    """Returns the files that differ between a commit and its base, as GitHub's answer lists them.
+
+    Returns:
+        None where git or a commit is missing.
+    """
+    output = _output([*_NAMES, "--end-of-options", base, commit, "--"], b"")
+    if output is None:
+        return None
+    words = iter(output.decode(errors="replace").split("\0")[:-1])
+    files: list[dict[str, str]] = []
+    for letter in words:
+        before = {"previous_filename": next(words)} if letter[0] in "CR" else {}
+        status = _STATUS.get(letter[0], "modified")
+        files.append({"filename": next(words), "status": status, **before})
+    return files
 
 
 def _output(command: list[str], given: bytes) -> bytes | None:

@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -237,6 +239,42 @@ def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path) 
     }
     assert (record["base_commit"], record["deployed_at"]) == ("aaaaaaa", "2026-01-31T12:00:00Z")
     assert (record["allocation"], record["affected_routes"]) == (0.5, ["/cart"])
+
+
+@pytest.mark.usefixtures("stored")
+def test_the_files_that_changed_since_the_base_are_found_by_git(
+    command, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = tmp_path / "graph.json"
+    files = {"/cart": "lib/cart.ts", "/pay": "lib/bill.ts", "/old": "old.ts", "/left": "left.ts"}
+    routes = [{"path": path, "files": [file]} for path, file in files.items()]
+    graph.write_text(json.dumps({"schema_version": 1, "routes": routes}))
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@shop.example"]
+        done = subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init")
+    for name in files.values():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(f"{name} " * 20)
+    git("add", "lib", "old.ts", "left.ts")
+    git("commit", "-m", "first")
+    git("mv", "lib/bill.ts", "lib/pay.ts")
+    git("rm", "old.ts")
+    Path("lib/cart.ts").write_text("other")
+    git("commit", "-a", "-m", "second")
+    base, commit = git("rev-parse", "HEAD^"), git("rev-parse", "HEAD")
+    words = ["deploy", commit, "--graph", graph, "--diff", "git", "--json", "-p", "shop"]
+    found = command(*words, "--base", base)
+    assert json.loads(found.stdout)["affected_routes"] == ["/cart", "/old", "/pay"]
+    without = command(*words)
+    assert (without.exit_code, "--diff git asks for --base" in without.stderr) == (2, True)
+    shallow = command(*words, "--base", "abcdef1")
+    assert shallow.exit_code == 1
+    assert f"git cannot compare abcdef1 and {commit} here" in shallow.stderr
 
 
 def test_a_diff_that_is_no_json_is_a_wrong_call(command, tmp_path) -> None:
