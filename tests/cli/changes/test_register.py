@@ -242,9 +242,7 @@ def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path) 
 
 
 @pytest.mark.usefixtures("stored")
-def test_the_files_that_changed_since_the_base_are_found_by_git(
-    command, tmp_path, monkeypatch
-) -> None:
+def test_git_lists_the_files_that_changed_since_the_base(command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     graph = tmp_path / "graph.json"
     files = {"/cart": "lib/cart.ts", "/pay": "lib/bill.ts", "/old": "old.ts", "/left": "left.ts"}
@@ -268,8 +266,8 @@ def test_the_files_that_changed_since_the_base_are_found_by_git(
     git("commit", "-a", "-m", "second")
     base, commit = git("rev-parse", "HEAD^"), git("rev-parse", "HEAD")
     words = ["deploy", commit, "--graph", graph, "--diff", "git", "--json", "-p", "shop"]
-    found = command(*words, "--base", base)
-    assert json.loads(found.stdout)["affected_routes"] == ["/cart", "/old", "/pay"]
+    deployed = command(*words, "--base", base)
+    assert json.loads(deployed.stdout)["affected_routes"] == ["/cart", "/old", "/pay"]
     without = command(*words)
     assert (without.exit_code, "--diff git asks for --base" in without.stderr) == (2, True)
     shallow = command(*words, "--base", "abcdef1")

@@ -192,7 +192,7 @@ def nobody_gets_the_canary(shop: Shop) -> None:
     shop.live()
 
 
-def outcomes_come_within_their_metric_s_grace(shop: Shop) -> None:
+def outcomes_are_late_within_their_grace(shop: Shop) -> None:
     shop.settings(metrics={"returned": {"window_seconds": 86_400, "grace_seconds": 259_200}})
     shop.live()
     returned = [
@@ -384,7 +384,7 @@ def shops(postgres_url, migrated_template) -> Iterator[dict[str, Shop]]:
         by_story: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
         with serving_store(store) as client:
-            right = (Shop.live, half_is_measured, outcomes_come_within_their_metric_s_grace)
+            right = (Shop.live, half_is_measured, outcomes_are_late_within_their_grace)
             for live in (*right, *(way[0] for way in WAYS)):
                 by_story[live.__name__] = Shop.new(store, client, live.__name__)
                 live(by_story[live.__name__])
@@ -396,7 +396,7 @@ def shops(postgres_url, migrated_template) -> Iterator[dict[str, Shop]]:
 
 
 @pytest.mark.parametrize(
-    "story", ["live", "half_is_measured", "outcomes_come_within_their_metric_s_grace"]
+    "story", ["live", "half_is_measured", "outcomes_are_late_within_their_grace"]
 )
 def test_a_project_that_is_set_up_right_is_green_in_every_line(shops, story) -> None:
     lines = shops[story].lines()
