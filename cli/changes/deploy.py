@@ -10,6 +10,7 @@ import click
 from cli.changes.patch import changed_files, patch_id, reverted
 from cli.operations.options import Share, data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
+from domain.absence import is_null
 
 
 class _Diff(click.File):
@@ -127,9 +128,12 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _files_of_git(commit: str, base: str | None) -> dict[str, object]:
+def _files_of_git(commit: str, base: str | None) -> dict[str, object] | None:
     if base is None:
         raise click.UsageError("--diff git asks for --base: what changed since then")
+    if is_null(base):
+        # CI writes zeros for what stood before a first or a forced push: nothing is compared.
+        return None
     files = changed_files(commit, base=base)
     if files is None:
         raise click.ClickException(

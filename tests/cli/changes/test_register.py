@@ -268,6 +268,9 @@ def test_git_lists_the_files_that_changed_since_the_base(command, tmp_path, monk
     words = ["deploy", commit, "--graph", graph, "--diff", "git", "--json", "-p", "shop"]
     deployed = command(*words, "--base", base)
     assert json.loads(deployed.stdout)["affected_routes"] == ["/cart", "/old", "/pay"]
+    # As GitLab names what stood before a first push.
+    first = command(*words, "--base", "0" * 40)
+    assert (first.exit_code, json.loads(first.stdout)["affected_routes"]) == (0, [])
     without = command(*words)
     assert (without.exit_code, "--diff git asks for --base" in without.stderr) == (2, True)
     shallow = command(*words, "--base", "abcdef1")
