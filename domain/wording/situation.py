@@ -26,7 +26,7 @@ from domain.wording.registration import (
     nothing_to_compare_advice,
     nothing_to_compare_sentence,
 )
-from domain.wording.surplus import PAUSED, awaited_line, awaited_stand, router_sentence
+from domain.wording.surplus import PAUSED, SUSPICION, awaited_line, awaited_stand, router_sentence
 from domain.words import AbstainReason, Action, EndedBecause, State, Verdict
 
 _ENDED = {
@@ -163,7 +163,7 @@ def situation(
         if current.state is State.PROMOTED:
             current = _breached(current, contract, known, back, trusted=trusted)
     else:
-        progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now, back)
+        progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now)
         current = _open(
             contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
         )
@@ -290,15 +290,21 @@ def _open(
 def _breached(
     current: Situation, contract: Contract, evidence: Evidence | None, back: str, *, trusted: bool
 ) -> Situation:
-    """Returns a situation with the breach, which is its most urgent fact, if there is any."""
-    action = breach_action(contract, evidence)
-    if action is None or action is Action.FIX:
-        return current
+    """Returns a situation with its most urgent fact, if there is any.
+
+    That is a breach, or a suspicion on which the project goes back.
+    """
+    action, worse = breach_action(contract, evidence), _worse(contract, evidence)
     doing, _, _ = back.partition(":")
     steps = [back, f"Then {_REVISE[:1].lower()}{_REVISE[1:]}"]
     if action is Action.REVISE:
         doing, steps = "Revise the change", [_revised(contract, evidence), _REVISE]
-    said = [f"{_worse(contract, evidence)}. {doing}."]
+    elif action is None and evidence is not None and suspicion(evidence) is Action.ROLL_BACK:
+        action, worse = Action.ROLL_BACK, SUSPICION
+        steps = [back, *filter(None, [router_sentence(evidence.surplus)])]
+    elif action is not Action.ROLL_BACK:
+        return current
+    said = [f"{worse}. {doing}."]
     if not trusted:
         said.append(_UNVOUCHED)
     done = [] if current.state in {*_COMPARED, State.ARRIVING} else current.advice
@@ -369,12 +375,10 @@ def _starting(ran_at: datetime | None, now: datetime) -> Situation:
     )
 
 
-def _progress(
-    evidence: Evidence | None, arrivals: Arrivals | None, now: datetime, back: str
-) -> Situation:
+def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetime) -> Situation:
     """Returns how far a fair comparison has come that has no answer."""
     if evidence is not None and evidence.sessions.accumulated:
-        return _compared(evidence, now, back)
+        return _compared(evidence, now)
     units = arrivals.units if arrivals else 0
     action, steps = Action.WAIT, _WHILE_ARRIVING
     unit = "unit" if evidence is None else evidence.policy.unit
@@ -396,13 +400,13 @@ def _progress(
     return Situation(state=State.ARRIVING, action=action, advice=tuple(steps), sentence=sentence)
 
 
-def _compared(evidence: Evidence, now: datetime, back: str) -> Situation:
+def _compared(evidence: Evidence, now: datetime) -> Situation:
     """Returns the state and the steps once units were compared."""
     candidate, until = evidence.candidate, _due(evidence, now)
     line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
-    if (action := suspicion(evidence)) is not None:
-        steps = (PAUSED if action is Action.PAUSE else back, *filter(None, [router]))
-        return Situation(state=State.SUSPECTED, action=action, advice=steps)
+    if suspicion(evidence) is not None:
+        steps = (PAUSED, *filter(None, [router]))
+        return Situation(state=State.SUSPECTED, action=Action.PAUSE, advice=steps)
     if candidate is None:
         return Situation(
             state=State.COMPARING,

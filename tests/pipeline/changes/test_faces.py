@@ -409,6 +409,37 @@ def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None
     assert (row["action"], row["by_itself"], row["superseded_by"]) == ("roll_back", True, None)
 
 
+def hours_pass(world: World) -> None:
+    world.in_store(lambda connection: connection.execute(text(SILENCE)))
+
+
+def a_hotfix_comes(world: World) -> None:
+    world.deploy(HOTFIX, 1, minutes=6 * HOURS + 55, base=A)
+
+
+@pytest.mark.parametrize("then", [hours_pass, a_hotfix_comes])
+def test_a_suspicion_to_act_on_leads_every_face_whatever_comes_after_it(live, faces, then) -> None:
+    experiment = compared(live)
+    surplus = {"e_value": 1.0, "holds": False, "suspected": True}
+    surplus |= {"declared": 0.5, "served": 0.51, "units": 1200}
+    words = {
+        "sentence": "Worse, unless units are lost: order is down 9 points.",
+        "reason": "With this change, order is down 9 points.",
+    }
+    policy = {"on_suspicion": "roll_back", "target": {"name": "order"}}
+    live.publish(experiment, ABSTAIN, surplus=surplus, policy=policy, **words)
+    then(live)
+    said = faces(experiment)
+    require(said, "Worse, unless units are lost")
+    for face in ("evidence", "wait", "explain", "mcp explain", "dagster", "get_verdict"):
+        assert said[face].startswith("Worse, unless units are lost. Take it back."), face
+    assert said["gate"].startswith("Go back: worse, unless units are lost.")
+    situation = live.bound(experiment)["situation"]
+    assert (situation["action"], situation.get("silent_since")) == ("roll_back", None)
+    (row,) = live.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    assert (row["action"], row["by_itself"]) == ("roll_back", True)
+
+
 @pytest.mark.parametrize("live", [None], indirect=True)
 @pytest.mark.parametrize("order", [0.2, 0.02])
 def test_a_canary_without_a_declared_share_is_listed_to_be_taken_back(live, order) -> None:
