@@ -33,7 +33,7 @@ class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
         Meta(
             description="Whether a workflow may take that step: not where it rests on a breach of"
             " events that anybody can send, unless the project's settings allow it; and not of a"
-            " flag."
+            " flag or of history."
         ),
     ]
     treatment_flag: Annotated[

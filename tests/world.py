@@ -44,6 +44,13 @@ ON_ORDERS = {"target_metric": "order", "guardrails": []}
 _BATCH = 500
 _LIVE = """registered_at = starts_at, policy = policy || '{"retrospective": false}'"""
 AS_LIVE = text(f"UPDATE experiments SET {_LIVE}")
+GOES_ON = text("""
+UPDATE histories AS h SET newest_at = (
+    SELECT max(d.deployed_at) FROM deploys AS d
+    WHERE d.project_id = h.project_id AND d.environment = h.environment
+      AND d.deployed_at <= h.newest_at
+)
+""")
 
 # What the project key opens.
 _OF_PROJECT = ("/v1/reward", "/v1/places")
@@ -241,6 +248,10 @@ class World:
         self.events = []
         if live:
             self.in_store(lambda connection: connection.execute(text("DELETE FROM histories")))
+
+    def goes_on(self) -> None:
+        """Lets what was sent since the newest deploy have come live: its canary is still served."""
+        self.in_store(lambda connection: connection.execute(GOES_ON))
 
     # --- Experiments and verdicts -----------------------------------------------------------
 

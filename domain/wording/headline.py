@@ -58,8 +58,8 @@ def headline_of(contract: Contract, situation: Situation | None = None) -> Headl
     if contract.verdict is not Verdict.ABSTAIN:
         return Headline(tone=contract.verdict.value, text=VERDICTS[contract.verdict])
     if situation is not None and situation.action in _BREACHED:
-        breaches = contract.guardrail_breaches
-        text = f"{first_names(breaches, 1)} got worse" if breaches else SUSPICION
+        first = first_names(contract.guardrail_breaches, 1)
+        text = f"{first} got worse" if first else SUSPICION
         return Headline(tone=_BREACHED[situation.action], text=text)
     if contract.decided:
         return Headline(tone="none", text=NO_ANSWER)

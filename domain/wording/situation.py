@@ -55,6 +55,7 @@ _AGAIN = {
     State.PROMOTED: "To measure the next change, keep a share of units on the old build until its"
     " verdict.",
 }
+_PAST = "Nothing to do: all its units are history. To act on the change, measure it live."
 _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
@@ -94,6 +95,8 @@ _GONE = (*(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_CO
 _COMPARED = (State.COMPARING, State.ALMOST, State.SUSPECTED)
 _BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.STARTING, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
+# Steps that change what users are served.
+_ON_CANARY = (*_BREACHED, Action.SHIP, Action.PAUSE)
 # Endings after which no canary is left to take back.
 _CANARY_GONE = (EndedBecause.WITHDRAWN, EndedBecause.PROMOTED, EndedBecause.SUPERSEDED)
 _FOLLOWED = {(Verdict.KEEP, "promoted"), (Verdict.ROLLBACK, "withdrawn")}
@@ -125,6 +128,7 @@ def situation(
     acted: ReleaseStep | None = None,
     closed_at: datetime | None = None,
     is_flag: bool = False,
+    is_past: bool = False,
     trusted: bool = True,
 ) -> Situation:
     """Returns the situation of an experiment.
@@ -139,6 +143,7 @@ def situation(
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
         closed_at: When it was closed by hand; None where it was not.
+        is_past: Whether all its units are history, on which nobody acts.
         trusted: Whether a workflow may act on its breach, whoever may have sent the events.
     """
     known = evidence if isinstance(evidence, Evidence) else None
@@ -164,11 +169,21 @@ def situation(
             current = _breached(current, contract, known, back, trusted=trusted)
     else:
         progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now)
-        current = _open(
-            contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
-        )
+        silence = _silence(known, last_unit_at, ran_at, now)
+        current = _open(contract, known, builds, progress, silence)
         current = _breached(current, contract, known, back, trusted=trusted)
-    return structs.replace(current, headline=headline_of(contract, current).text)
+    current = structs.replace(current, headline=headline_of(contract, current).text)
+    return _without_step(current, contract, known) if is_past else current
+
+
+def _without_step(current: Situation, contract: Contract, evidence: Evidence | None) -> Situation:
+    """Returns the situation of a history, which asks for no step that changes what users have."""
+    if current.action not in _ON_CANARY:
+        return current
+    said = None if current.state in {*_COMPARED, *_GONE} else current.sentence
+    if breach_action(contract, evidence) is not None:
+        said = f"{_worse(contract, evidence)}."
+    return structs.replace(current, action=Action.NONE, advice=(_PAST,), sentence=said)
 
 
 def as_of_now(
@@ -208,8 +223,8 @@ def as_of_now(
 
 def is_awaited(current: Situation) -> bool:
     """Tells whether units are compared and counted, so that more of them bring an answer."""
-    compares = current.state in _COMPARED
-    return compares and current.action not in _BREACHED and current.silent_since is None
+    asks = current.action in {*_BREACHED, Action.NONE} or current.silent_since is not None
+    return current.state in _COMPARED and not asks
 
 
 def leads(current: Situation) -> bool:
@@ -238,10 +253,7 @@ def _open(
     evidence: Evidence | None,
     builds: ControlState,
     progress: Situation,
-    *,
-    now: datetime,
-    last_unit_at: datetime | None,
-    ran_at: datetime | None,
+    silence: tuple[datetime, str, str] | None,
 ) -> Situation:
     """Returns the situation of an open experiment whose canary is served."""
     hold = [_SHORTFALL] if is_steady_shortfall(contract, evidence) else []
@@ -274,7 +286,6 @@ def _open(
         current = structs.replace(
             current, sentence=" ".join(filter(None, [current.sentence, goes_on]))
         )
-    silence = _silence(evidence, last_unit_at, ran_at, now)
     if silence is not None and current.state is not State.STARTING:
         since, silent, step = silence
         again = None if builds.resumed_at is None else current.sentence
@@ -290,10 +301,7 @@ def _open(
 def _breached(
     current: Situation, contract: Contract, evidence: Evidence | None, back: str, *, trusted: bool
 ) -> Situation:
-    """Returns a situation with its most urgent fact, if there is any.
-
-    That is a breach, or a suspicion on which the project goes back.
-    """
+    """Returns a situation with its most urgent fact: a breach, or a suspicion to act on."""
     action, worse = breach_action(contract, evidence), _worse(contract, evidence)
     doing, _, _ = back.partition(":")
     steps = [back, f"Then {_REVISE[:1].lower()}{_REVISE[1:]}"]
@@ -363,15 +371,13 @@ def _closed(closed_at: datetime, ran_at: datetime | None, now: datetime) -> Situ
 
 def _starting(ran_at: datetime | None, now: datetime) -> Situation:
     """Returns how an experiment waits for a run, and since when none came where that is long."""
-    if (idle := _idle(ran_at, now)) is None:
-        steps, sentence = _WHILE_ARRIVING, _STARTS
-        return Situation(state=State.STARTING, action=Action.WAIT, advice=steps, sentence=sentence)
+    idle = _idle(ran_at, now)
     return Situation(
         state=State.STARTING,
-        action=Action.FIX,
-        advice=(_RUN,),
-        sentence=f"{_STARTS} {idle}",
-        silent_since=ran_at,
+        action=Action.WAIT if idle is None else Action.FIX,
+        advice=_WHILE_ARRIVING if idle is None else (_RUN,),
+        sentence=" ".join(filter(None, [_STARTS, idle])),
+        silent_since=None if idle is None else ran_at,
     )
 
 
@@ -403,10 +409,10 @@ def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetim
 def _compared(evidence: Evidence, now: datetime) -> Situation:
     """Returns the state and the steps once units were compared."""
     candidate, until = evidence.candidate, _due(evidence, now)
-    line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
+    line = awaited_line(evidence.surplus)
+    router = [*filter(None, [router_sentence(evidence.surplus)])]
     if suspicion(evidence) is not None:
-        steps = (PAUSED, *filter(None, [router]))
-        return Situation(state=State.SUSPECTED, action=Action.PAUSE, advice=steps)
+        return Situation(state=State.SUSPECTED, action=Action.PAUSE, advice=(PAUSED, *router))
     if candidate is None:
         return Situation(
             state=State.COMPARING,
@@ -420,7 +426,7 @@ def _compared(evidence: Evidence, now: datetime) -> Situation:
     awaits = awaits or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.never_received, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
-    steps = [f"Leave the canary running until {awaits}.", *filter(None, [router]), *probe]
+    steps = [f"Leave the canary running until {awaits}.", *router, *probe]
     return Situation(
         state=State.ALMOST,
         action=Action.WAIT,

@@ -468,6 +468,7 @@ def got_slower(tenant: Any, base: str = A, sha: str = K) -> str:
         (sha, 0, 1500, 1.2756),
     ):
         slow_for(tenant, commit, start=start, units=units, every=1, times=times, median=108.1)
+    tenant.goes_on()
     experiment = tenant.register(treatment_commit=sha)
     tenant.tick(minutes=400)
     contract = tenant.contract(experiment)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Text, and_, cast, or_, select, text
+from sqlalchemy import Boolean, Connection, Text, and_, cast, literal_column, or_, select, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import AnyEvidence, Evidence, evidence_of
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import IS_PORTFOLIO
+from storage.schema.policy_columns import IS_PAST, IS_PORTFOLIO
 from storage.schema.tables import commits, experiments, verdicts
 
 
@@ -19,11 +19,7 @@ class CommitExperiment:
     metric: str
     contract: Contract
     evidence: AnyEvidence | None
-
-    @property
-    def sentence(self) -> str | None:
-        """The evidence in a sentence; None before any look."""
-        return None if self.evidence is None else self.evidence.sentence
+    is_past: bool
 
     @property
     def numbers(self) -> Evidence | None:
@@ -60,6 +56,7 @@ def experiments_of_commit(
             x.target_metric,
             cast(v.contract, Text).label("contract"),
             cast(v.evidence, Text).label("evidence"),
+            literal_column(IS_PAST, Boolean).label("is_past"),
         )
         .join_from(experiment, verdicts)
         .where(

@@ -109,11 +109,12 @@ def judgment(
     )
     if freeze is not None:
         return frozen(freeze, answering)
-    for experiment in _in_force(experiments):
+    live = [experiment for experiment in experiments if not experiment.is_past]
+    for experiment in _in_force(live):
         if (against := _against(experiment)) is not None:
             because = f"{against}{_elsewhere(experiment, answering)}."
             return Judgment(phase="Failed", because=because, experiment=experiment)
-    for experiment in _in_force(experiments):
+    for experiment in _in_force(live):
         if suspicion(experiment.numbers) is Action.PAUSE:
             because = f"Hold: {SUSPICION.lower()}{_elsewhere(experiment, answering)}."
             return Judgment(phase="Running", because=because, experiment=experiment)
@@ -162,6 +163,8 @@ def _fault(experiment: CommitExperiment) -> str | None:
     """Returns why an experiment cannot be judged, regardless of its interval and guardrails."""
     contract = experiment.contract
     numbers = experiment.numbers
+    if experiment.is_past:
+        return "the change was not measured live"
     if is_steady_shortfall(contract, numbers):
         return STEADY_SHORTFALL
     if numbers is not None and numbers.nothing_to_compare is not None:

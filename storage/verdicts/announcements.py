@@ -12,6 +12,7 @@ from domain.evidence.document import evidence_of, looked_at
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.words import Action
 from storage.experiments.serving import control_states
+from storage.schema.policy_columns import IS_PAST
 from storage.schema.tables import deliveries
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Event
@@ -19,7 +20,7 @@ from storage.verdicts.situations import IN_SHORT, read_situations
 
 _FAULTS = ("non_identifiable", "interacting")
 
-_ANNOUNCE = text("""
+_ANNOUNCE = text(f"""
 -- The key holds that each is announced once; a rebuild that publishes all anew adds nothing.
 INSERT INTO announcements (
     announcement_id, project_id, experiment_id, kind, subject,
@@ -35,6 +36,7 @@ FROM unnest(
 ) AS news (experiment_id, kind, subject, sentence)
 JOIN verdicts AS v USING (experiment_id)
 JOIN experiments AS x USING (experiment_id)
+WHERE NOT {IS_PAST}
 ON CONFLICT (experiment_id, kind, subject) DO NOTHING
 RETURNING announcement_id, project_id, kind, announced_at
 """)

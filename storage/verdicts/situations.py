@@ -18,7 +18,7 @@ from domain.wording.situation import as_of_now, situation
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.serving import control_states
 from storage.schema.encoding import SIGHTINGS
-from storage.schema.policy_columns import CONTRAST_SECONDS, JUDGED_METRICS
+from storage.schema.policy_columns import CONTRAST_SECONDS, IS_PAST, JUDGED_METRICS
 
 # The evidence without its looks, which no list shows and which are most of it.
 IN_SHORT = """CASE json_typeof(v.evidence) WHEN 'object'
@@ -61,7 +61,7 @@ _READ = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
     x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
     {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
-    {LAST_UNIT_AT} AS last_unit_at, x.closed_at,
+    {LAST_UNIT_AT} AS last_unit_at, x.closed_at, {IS_PAST} AS is_past,
     x.bound_at IS NOT NULL AND x.frozen_at IS NULL AS starting,
     (SELECT succeeded_at FROM ticks) AS ran_at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
@@ -78,6 +78,7 @@ class SituationReading:
         awaited: The deploy that it waits for; None once that has come.
         acted: The step that was taken after its decision; None where none was.
         trusted: Whether a workflow may act on it, whoever may have sent its events.
+        is_past: Whether all its units are history, on which nobody acts.
     """
 
     situation: Situation
@@ -86,6 +87,7 @@ class SituationReading:
     awaited: MissingDeploy | None = None
     acted: ReleaseStep | None = None
     trusted: bool = True
+    is_past: bool = False
 
 
 _CLAIMED = text(f"""
@@ -163,6 +165,7 @@ def _current(
         acted=acted,
         closed_at=row.closed_at,
         is_flag=row.is_flag,
+        is_past=row.is_past,
         trusted=trusted,
     )
     return SituationReading(
@@ -172,6 +175,7 @@ def _current(
         awaited=awaited,
         acted=acted,
         trusted=trusted,
+        is_past=row.is_past,
     )
 
 

@@ -31,6 +31,7 @@ from domain.words import Action
 from storage.experiments.commit_ids import commit_named
 from storage.experiments.histories import joint_with
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import IS_PAST
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
 from storage.verdicts.situations import IN_SHORT, SituationReading, read_situations
@@ -96,11 +97,11 @@ _SUPERSEDED_BY = f"""(
 )"""
 _FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
 # A canary that got its share again before a decision goes on, and so does what it is to be taken
-# back for. A build without a declared share may be everybody's, or of a history: it is listed to be
-# taken back where it was measured live, and once it is decided, until another commit comes. A
-# flag's change is no commit's: no deploy of a commit acts on it, and it asks for a step until its
-# experiment ends.
-_PENDING = f"""CASE WHEN {_FLAG} THEN NOT verdicts.decided AND experiments.closed_at IS NULL
+# back for. A build without a declared share may be everybody's: it is listed to be taken back where
+# it was measured live, and once it is decided, until another commit comes. A flag's change is no
+# commit's: no deploy of a commit acts on it, and it asks for a step until its experiment ends.
+_PENDING = f"""CASE WHEN {IS_PAST.replace("x.", "experiments.")} THEN false
+    WHEN {_FLAG} THEN NOT verdicts.decided AND experiments.closed_at IS NULL
     WHEN NOT {_CANARY} OR verdicts.decided AND EXISTS (SELECT {_OWN_DEPLOYS}
       AND (d.allocation IS NULL OR d.allocation IN (0, 1))
       AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)) THEN false
@@ -192,7 +193,9 @@ def list_verdicts(
             headline=current[row.experiment_id].situation.headline,
             action=current[row.experiment_id].situation.action,
             treatment_flag=None if (flag := _flag(row.request)) is None else flag.change,
-            by_itself=flag is None and (trusts or current[row.experiment_id].trusted),
+            by_itself=flag is None
+            and not current[row.experiment_id].is_past
+            and (trusts or current[row.experiment_id].trusted),
             contract=published[row.experiment_id][0],
         )
         for row in rows

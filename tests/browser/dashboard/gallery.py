@@ -84,6 +84,7 @@ def _visit(
 def _register(gallery: Gallery, name: str, deploy_id: str, **members: Any) -> None:
     # An experiment begins with what its project sends before; nothing is served twice.
     gallery.story.send()
+    gallery.story.goes_on()
     gallery.deploys[name] = deploy_id
     gallery.experiments[name] = gallery.story.register(deploy_id=deploy_id, **members)
 

@@ -461,15 +461,84 @@ def test_a_canary_without_a_declared_share_is_listed_to_be_taken_back(live, orde
     assert live.get("/v1/reward", params=pending).json()["experiments"] == []
 
 
-@pytest.mark.parametrize("live", [None], indirect=True)
-def test_a_history_without_a_declared_share_is_nobody_s_to_take_back(live) -> None:
-    for commit, rate in ((A, 0.2), (K, 0.02)):
-        live.crowd(commit, start=0, minutes=6 * HOURS, units=600, rates={"order": rate})
-    live.send()
-    experiment = live.register(treatment_commit=K)
+# What a history's experiment may say on no face.
+STEPS = ("Take it back", "Ship it", "Leave the canary running", "Go back:", "Go on:", "Don't ship")
+ANSWERS = {"rollback": (0.02, 0.01), "keep": (0.9, 0.01), "abstain": (0.2, 0.12)}
+
+
+def registered(world: World, answer: str, *, until: float = 6 * HOURS) -> str:
+    """A canary's experiment on events until then, which came as history."""
+    order, errors = ANSWERS[answer]
+    for commit, rate, wrong in ((A, 0.2, 0.01), (K, order, errors)):
+        rates = {"order": rate, "error": wrong}
+        world.crowd(commit, start=0, minutes=until, units=600, rates=rates)
+    world.send()
+    # A keep alone would wait for a guardrail.
+    rails = [] if answer == "keep" else ["error"]
+    return world.register(treatment_commit=K, guardrails=rails)
+
+
+def asked(world: World) -> tuple[list[str], set[str]]:
+    """The steps that wait for somebody, and what the gates say by each policy."""
+    rows = world.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    question = {"treatment_commit": K, "target_metric": "order"}
+    gates = {
+        world.get("/v1/reward/gate", params={**question, "policy": policy}).json()["phase"]
+        for policy in ("keep", "no-breach", "no-harm:0.5")
+    }
+    return [row["action"] for row in rows if row["by_itself"]], gates
+
+
+@pytest.mark.parametrize(
+    ("live", "answer"), [(0.5, "keep"), (0.5, "abstain"), (None, "rollback")], indirect=["live"]
+)
+def test_nobody_is_asked_to_act_on_a_history(live, faces, answer) -> None:
+    with receiving() as receiver:
+        live.settings(webhooks=[{"url": receiver.url}])
+        experiment = registered(live, answer)
+        live.tick()
+        deliver(live.store.engine, secret=b"a secret of the tests")
+    assert live.contract(experiment)["verdict"] == answer
+    assert asked(live) == ([], {"Running"})
+    assert [row["by_itself"] for row in live.listed()] == [False]
+    assert receiver.got == []
+    assert live.bound(experiment)["situation"]["action"] == "none"
+    said = faces(experiment)
+    asking = {face: word for face, shown in said.items() for word in STEPS if word in shown}
+    assert asking == {}
+    assert said["gate"].startswith("Hold: the change was not measured live.")
+    for face in ("evidence", f"/experiments/{experiment}", "get_verdict"):
+        assert "all its units are history" in said[face], face
+    if answer == "abstain":
+        assert said["evidence"].count("error got worse: 1.00 % → 12.00 %.") == 1
+
+
+def test_a_canary_that_is_served_after_its_history_was_read_is_acted_on(live) -> None:
+    experiment = registered(live, "rollback")
     live.tick()
+    assert asked(live) == ([], {"Running"})
+    visits = [{"event": "page_view", "session_id": name, "commit": K} for name in "ab"]
+    assert live.post("/v1/events", {"events": visits}).status_code == 202
+    live.tick(minutes=9 * HOURS)
     assert live.contract(experiment)["verdict"] == "rollback"
-    assert live.get("/v1/reward", params={"pending": True}).json()["experiments"] == []
+    assert asked(live) == (["roll_back"], {"Failed"})
+
+
+@pytest.mark.parametrize("until", [5, 3 * HOURS])
+def test_a_live_canary_beside_whose_events_some_were_replayed_is_acted_on(live, until) -> None:
+    """A single event that was lost and sent again, and half of the canary's events."""
+    live.crowd(A, start=until, minutes=6 * HOURS - until, units=300, rates={"error": 0.01})
+    live.crowd(K, start=until, minutes=6 * HOURS - until, units=300, rates={"error": 0.2})
+    live.send(live=True)
+    for commit in (A, K):
+        live.crowd(commit, start=0, minutes=until, units=1 if until == 5 else 300)
+    live.send()
+    experiment = live.register(treatment_commit=K, guardrails=["error"])
+    live.tick()
+    assert live.evidence(experiment)["retrospective"]
+    assert live.contract(experiment)["guardrail_breaches"] == ["error"]
+    assert live.bound(experiment)["situation"]["sentence"].startswith("error got worse: ")
+    assert asked(live) == (["roll_back"], {"Failed"})
 
 
 def test_a_breach_of_which_an_event_came_with_the_public_key_is_a_person_s_to_judge(live) -> None:

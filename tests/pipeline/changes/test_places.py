@@ -135,6 +135,7 @@ def test_a_place_stops_on_a_suspicion_or_goes_back_and_a_webhook_tells_of_it_onc
         for commit, units, rate in ((A, 6000, 0.6), (K, 6360, 3600 / 6360)):
             shop.crowd(commit, start=0, minutes=600, units=units, rates={"order": rate})
         shop.send()
+        shop.goes_on()
         for minutes in (-60, DAY, DAY + 10, DAY + 20):
             shop.tick(minutes=minutes)
         (listed_place,) = listed(shop, change="#12")

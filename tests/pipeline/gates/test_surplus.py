@@ -32,6 +32,7 @@ def served(
         visits = {"units": units, "rates": {"order": rate}, "value": 5.0}
         story.crowd(commit, start=0, minutes=600, **visits)
     story.send()
+    story.goes_on()
     return story.register(treatment_commit=K)
 
 

@@ -24,6 +24,8 @@ def canary(story) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
         story.canary()
         story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
         story.crowd(K, start=0, minutes=600, units=4000, rates={"order": order, "error": error})
+        story.send()
+        story.goes_on()
         experiment = story.judged(guardrails=["error"], minutes=2 * DAY)
         return story.contract(experiment), story.evidence(experiment)
 

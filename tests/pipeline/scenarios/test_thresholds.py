@@ -108,6 +108,7 @@ def test_a_build_that_is_slow_from_the_second_request_on_is_found_on_each_face(s
     slow_for(story, A, start=-310, units=1500, later=1)
     slow_for(story, A, start=0, units=2500, later=1)
     slow_for(story, K, start=0, units=2500, later=3)
+    story.goes_on()
     experiment = story.register(treatment_commit=K, guardrails=None)
     story.tick(minutes=400)
     evidence = story.decoded(experiment)

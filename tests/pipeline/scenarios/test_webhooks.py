@@ -20,6 +20,7 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
             deliveries = {"order": order, "error": 0.30}
             story.crowd(K, start=start, minutes=60, units=units, rates=deliveries)
         story.send()
+        story.goes_on()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
         for minutes in (60, 120, 180, 300, None):
             story.tick(minutes=minutes)
