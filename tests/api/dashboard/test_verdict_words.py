@@ -12,7 +12,7 @@ from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
 from domain.contract import Contract, contract
-from domain.evidence.document import Evidence, value_range
+from domain.evidence.document import Evidence, ValueRange
 from domain.lineage.control_state import ControlState
 from domain.measure import measure_of
 from domain.wording.headline import ABSTENTIONS, headline_of
@@ -22,6 +22,7 @@ from domain.words import AbstainReason, EndedBecause
 from domain.words import Verdict as Word
 from mcp_server.advice import advice as for_agents
 from orchestration.pipeline import document as documents
+from orchestration.pipeline.members.effect import value_between
 from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
 from stats.decision.evidence import (
     ALLOCATION_UNDECLARED,
@@ -189,9 +190,9 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
 
 def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:
     waiting = served("abstain", reason="power", decided=False)
-    assert value_range((-0.01, 0.05), None) is None
-    left_open = value_range((-0.01, 0.05), 1000.0 * 40.0)
-    known = structs.replace(document(), value_range=left_open)
+    assert value_between((-0.01, 0.05), None) is None
+    low, high = value_between((-0.01, 0.05), 1000.0 * 40.0) or (0.0, 0.0)
+    known = structs.replace(document(), value_range=ValueRange(low=low, high=high))
     assert value_of(waiting, known, None) == pytest.approx((-400, 2000))
     kept = served("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
     assert value_of(kept, document(), None) == (800, 800)
