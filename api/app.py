@@ -54,7 +54,8 @@ from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_re
 from api.wire.shape import code, detail
 from api.wire.signature import Signatures
 from storage.log.events import EventWriter
-from storage.postgres.engine import StoreUnavailable, open_async_engine
+from storage.postgres.engine import StoreUnavailable
+from storage.postgres.pool import open_async_engine
 from storage.postgres.refusal import Invalid, Refusal
 from storage.tenants.attestations import Attestations
 from storage.tenants.secret import Assignments, Pseudonyms

@@ -26,8 +26,8 @@ invalid invariants java job json judged keep key kind lacking lane last lazy lev
 list listed listing lives main many mark markup matcher mcp mean measure measurement member
 memory meters metric migrate missing named needed needs no not now numbers once open operations
 operator options orchestration origin outbound outcome own page pairs parquet partitions passing
-patch payload pending person picture plain plan planned planning plot poll polling population
-posted posterior postgres probe problem programs progress project provenance proxied proxies
+patch payload pending person picture plain plan planned planning plot poll polling pool
+population posted posterior postgres probe problem programs progress project proxied proxies
 publication published pull python quantile query question quicker ramp random range rate ratio
 raw read reader rebuild rebuilt receipt receiver recent record recorded redaction refusal
 refused register registered registration regression rejected relation relations release

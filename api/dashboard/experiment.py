@@ -40,8 +40,8 @@ from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
-from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, read_finding
+from storage.views.published import read_set_aside
 from storage.views.ramp import read_ramp
 from storage.views.registrations import read_current
 

@@ -14,12 +14,12 @@ from cli.operations.store import store_engine
 from domain.document import document_text
 from domain.figures import counted
 from storage.lake.lake import store_lake
-from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms
 from storage.tenants.settings import read_settings
 from storage.tenants.store_secret import store_secret
 from storage.upkeep.forgetting import MOST_USERS, Forgotten, TooManyUsers, forget_person, vacuum
+from storage.upkeep.reading import is_rebuilding
 
 # Erased, but for files that cannot be written anew.
 INCOMPLETE = 4

@@ -160,7 +160,7 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
 )
 def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     """Names the experiments whose own data breaks a stage of the pipeline."""
-    from storage.verdicts.set_aside import read_set_aside
+    from storage.views.published import read_set_aside
 
     with store.reading() as connection:
         failures = read_set_aside(connection)

@@ -1,7 +1,7 @@
 """The audit: a served verdict and all that it rests on, against the raw events."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,10 +12,12 @@ from sqlalchemy import Connection, Engine
 
 from domain.contract import waiting_contract
 from domain.document import document_text
-from domain.policy import Policy
+from domain.policy import FrozenAnswer, Policy
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
-from storage.experiments.freezing import frozen_again
+from storage.experiments.freezing import assigned
+from storage.experiments.policy import proceed
+from storage.experiments.readings import Reading
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
@@ -26,9 +28,9 @@ from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import copy_aside, evidence_rows, recomputed
 from storage.schema.encoding import BLOCK
 from storage.schema.past_log import PastFiles
+from storage.upkeep.day_check import ServedFollowUp, read_follow_ups
 from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served, touched_days
 from storage.upkeep.reading import separate_reading
-from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
 from storage.verdicts.publication import Draft
 
 
@@ -265,3 +267,25 @@ def _different_members(path: str, served: Any, raw: Any) -> Iterable[str]:  # no
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= _AROUND else f"{text[:_AROUND]}..."
+
+
+def frozen_again(
+    connection: Connection, experiment_id: str, *, files: PastFiles | None = None
+) -> tuple[Mapping[str, object], Mapping[str, object], Sequence[FrozenAnswer]]:
+    """Returns a policy as stored, completed, and by its kept answers, and the log's answers now.
+
+    Nothing is stored.
+    """
+    assignment, _, past = assigned(connection, experiment_id, files)
+    stored = assignment.row.policy
+    kept = {each.question: each for each in Policy.of(stored).frozen_from}
+    answers: dict[str, FrozenAnswer] = {}
+    while isinstance(reading := proceed(assignment, answers), Reading):
+        answers[reading.question] = reading.answer(past) or reading.unanswered
+    again = proceed(assignment, kept)
+    both = (
+        Policy.completed(stored),
+        again.question if isinstance(again, Reading) else again.policy,
+    )
+    whole, by_kept = (json.loads(document_text(each)) for each in both)
+    return whole, by_kept, [*answers.values()]

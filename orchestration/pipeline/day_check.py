@@ -16,10 +16,14 @@ from storage.pipeline.comparison import ComparedLife, DifferingHour, compare, li
 from storage.pipeline.experiments import PipelineExperiment, open_experiments
 from storage.pipeline.moments import Days, microseconds
 from storage.pipeline.recompute import recomputed
-from storage.upkeep.day_check import differing_verdicts, experiments_of_days, read_served_tables
+from storage.upkeep.day_check import (
+    differing_verdicts,
+    experiments_of_days,
+    read_follow_ups,
+    read_served_tables,
+)
 from storage.upkeep.gone_events import days_dropped
 from storage.upkeep.rebuild import keep_whole_lives
-from storage.verdicts.follow_ups import read_follow_ups
 from storage.verdicts.set_aside import bound_experiments, error_line, experiments_to_compute
 
 

@@ -16,7 +16,7 @@ from storage.upkeep.day_check import Difference, differing_verdicts
 from storage.upkeep.gone_events import require_raw_events
 from storage.upkeep.reading import rebuilding, separated
 from storage.upkeep.rebuild import add_lost_evidence, add_lost_verdicts
-from storage.verdicts.set_aside import read_set_aside
+from storage.views.published import read_set_aside
 
 # A tick may have written a row that is swapped in: then all is computed once more.
 _ATTEMPTS = 3

@@ -6,7 +6,6 @@ The pipeline freezes, in transactions that no writer waits for; whenever it does
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -65,7 +64,7 @@ def take_turn(
         patience: How long a reading may take, in seconds.
         left: How many seconds the run has left.
     """
-    assignment, kept, past = _assigned(connection, experiment_id, files)
+    assignment, kept, past = assigned(connection, experiment_id, files)
     answers = {each.question: each for each in kept.answers}
     begun = time.monotonic()
     while isinstance(reading := proceed(assignment, answers), Reading):
@@ -123,28 +122,6 @@ def _store(connection: Connection, experiment_id: str, frozen: Frozen) -> None:
     )
 
 
-def frozen_again(
-    connection: Connection, experiment_id: str, *, files: PastFiles | None = None
-) -> tuple[Mapping[str, object], Mapping[str, object], Sequence[FrozenAnswer]]:
-    """Returns a policy as stored, completed, and by its kept answers, and the log's answers now.
-
-    Nothing is stored.
-    """
-    assignment, _, past = _assigned(connection, experiment_id, files)
-    stored = assignment.row.policy
-    kept = {each.question: each for each in Policy.of(stored).frozen_from}
-    answers: dict[str, FrozenAnswer] = {}
-    while isinstance(reading := proceed(assignment, answers), Reading):
-        answers[reading.question] = reading.answer(past) or reading.unanswered
-    again = proceed(assignment, kept)
-    both = (
-        Policy.completed(stored),
-        again.question if isinstance(again, Reading) else again.policy,
-    )
-    whole, by_kept = (json.loads(document_text(each)) for each in both)
-    return whole, by_kept, [*answers.values()]
-
-
 # The settings that were changed since a time, as they were before.
 _CHANGES = text("""
 SELECT a.happened_at, changed.member, changed.before
@@ -165,9 +142,10 @@ ORDER BY day DESC LIMIT 1
 """)
 
 
-def _assigned(
+def assigned(
     connection: Connection, experiment_id: str, files: PastFiles | None
 ) -> tuple[Assignment, PastAnswers, PastLog]:
+    """Returns a bound experiment, the answers of its turns, and the log as of its binding."""
     query = select(experiments).where(experiments.c.experiment_id == experiment_id)
     row = connection.execute(query).one()
     (deploy,) = read_deploys(

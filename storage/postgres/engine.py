@@ -3,14 +3,10 @@
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import psycopg
 from sqlalchemy import Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import StatementError
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
 SCHEMA = "deploy_reward"
 _OPTIONS = f"-c search_path={SCHEMA} -c timezone=UTC -c jit=off"
@@ -67,23 +63,6 @@ def opened_engine(url: str) -> Generator[Engine]:
         yield engine
     finally:
         engine.dispose()
-
-
-def open_async_engine(url: str, *, pool_size: int = 10) -> "AsyncEngine":
-    """Opens a pool of asyncio connections; the store's functions run on it by `run_sync`."""
-    # It takes a sixth of a CPU second to load, which only the API needs.
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
-
-    return create_async_engine(
-        make_url(url).set(drivername="postgresql+psycopg"),
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=5,
-        pool_pre_ping=True,
-        # A row may name a person; an error must not.
-        hide_parameters=True,
-        connect_args={"options": f"{_OPTIONS} {PATIENCE}", "connect_timeout": 5},
-    )
 
 
 def _mask_values(context: ExceptionContext) -> None:

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, text
 # Any two numbers that no other application in the same database uses.
 LOG_LOCK = 7_246_001
 DERIVED_LOCK = 7_246_002
-REBUILD_LOCK = 7_246_012
 
 
 # The time of receipt, `at`. The pipeline of all projects waits for the lock: a transaction takes it
@@ -79,22 +78,3 @@ def try_claim_derived_tables(connection: Connection) -> bool:
     """Makes this transaction the derived tables' only writer; returns at once whether it is."""
     claimed = text("SELECT pg_try_advisory_xact_lock(:key)")
     return connection.execute(claimed, {"key": DERIVED_LOCK}).scalar_one()
-
-
-def claim_rebuild(connection: Connection) -> None:
-    """Makes this the only session that rebuilds, until it ends; no person is erased meanwhile.
-
-    An erasure could not find the copies of a person's rows that a rebuild has read.
-    """
-    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": REBUILD_LOCK})
-
-
-def await_rebuild(connection: Connection) -> None:
-    """Waits for the rebuild under way, if any; none begins before this transaction ends."""
-    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": REBUILD_LOCK})
-
-
-def is_rebuilding(connection: Connection) -> bool:
-    """Returns whether a rebuild is under way; if not, none begins before this transaction ends."""
-    shared = text("SELECT pg_try_advisory_xact_lock_shared(:key)")
-    return not connection.execute(shared, {"key": REBUILD_LOCK}).scalar_one()

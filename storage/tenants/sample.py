@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from domain.draw import DIGITS, POSITIONS, is_drawn
+from domain.draw import is_drawn
 from storage.schema.policy_columns import BY_USER, SAMPLE_RATE
 from storage.tenants.settings import Settings
 
@@ -17,13 +17,6 @@ from storage.tenants.settings import Settings
 def salt_of(project_id: int) -> str:
     """Returns what precedes a unit of a project in the hash."""
     return f"sample:{project_id}"
-
-
-BOUND_OF_POLICY = f"""
-CASE WHEN {SAMPLE_RATE} < 1 THEN
-    lpad(to_hex(round({SAMPLE_RATE} * {POSITIONS})::bigint), {DIGITS}, '0')
-END
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Day check: which experiments it computes anew, and their verdicts against those served."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
 from sqlalchemy import Connection, text
 
@@ -9,6 +10,7 @@ from storage.pipeline.moments import Days, moment_of
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 from storage.schema.tables import DERIVED
+from storage.verdicts.follow_ups import PlannedFollowUp
 
 _READ_DAYS = text(f"""
 SELECT x.experiment_id, CASE
@@ -73,3 +75,36 @@ class Difference:
 def differing_verdicts(separate: Connection) -> list[Difference]:
     """Returns the served verdicts that differ from those staged in a separate reading."""
     return [value_of(Difference, row) for row in separate.execute(_DIFFERING_VERDICTS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedFollowUp(PlannedFollowUp):
+    """A follow-up as it is served."""
+
+    state: str
+    effect: str | None
+    log_e: float | None
+    as_of: datetime | None
+    read_to: datetime | None
+
+
+_SERVED = text("""
+SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
+FROM follow_ups
+WHERE (NOT :ended OR state <> 'running' AND read_to IS NOT NULL)
+  AND (CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[])))
+ORDER BY experiment_id
+""")
+
+
+def read_follow_ups(
+    connection: Connection, only: Sequence[str] | None, *, ended: bool = False
+) -> list[ServedFollowUp]:
+    """Returns the follow-ups of experiments, as they are served.
+
+    Args:
+        only: The experiments; None for all.
+        ended: Whether to leave out those that have not ended.
+    """
+    bound = {"only": None if only is None else list(only), "ended": ended}
+    return [value_of(ServedFollowUp, row) for row in connection.execute(_SERVED, bound)]

@@ -28,14 +28,14 @@ from storage.pipeline.recompute import store_rows_of_units
 from storage.pipeline.steps import LAST_PLACE, PICK_DIGITS
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
-from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant
+from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.schema.encoding import BLOCK, PERSON, TREATMENT, epoch_microseconds
 from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS, TRUSTED_IDENTITY
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 from storage.tenants.settings import read_settings
 from storage.upkeep.passing_error import is_passing
-from storage.verdicts.set_aside import retry_soon
+from storage.upkeep.reading import await_rebuild
 
 # A session that names more users than a household has is a place, such as a server that sends
 # a single session for all. It ties nobody to anybody, and stays without the person's own events.
@@ -549,6 +549,13 @@ INSERT INTO forgettings
 VALUES (:project_id, clock_timestamp(), :kind, :runtime_events, :revenue_events, :exposures)
 """)
 
+# What is set aside is tried again at the next tick.
+_RETRY_SOON = text("""
+UPDATE set_aside AS s SET last_tried_at = to_timestamp(0)
+FROM experiments AS x
+WHERE x.experiment_id = s.experiment_id AND x.project_id = :project_id
+""")
+
 
 def _forget(
     connection: Connection,
@@ -565,7 +572,7 @@ def _forget(
     named = set(connection.execute(_NAMED_UNITS, bound).scalars())
     shared = person.places | kept | _hex(person.others) | named
     # What could not be computed with this person's data may be so without.
-    retry_soon(connection, project_id)
+    connection.execute(_RETRY_SOON, {"project_id": project_id})
     # Their part of the counts is known from the events alone, where no row of each unit is stored.
     not_computed = store_rows_of_units(
         connection,

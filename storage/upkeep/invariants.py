@@ -4,16 +4,29 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from domain.draw import DIGITS, POSITIONS
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
 from storage.pipeline.engines.postgres_engine import POSTGRESQL
 from storage.pipeline.steps import IN_SAMPLE
 from storage.postgres.rows import value_of
 from storage.schema.encoding import SIGHTINGS, moment, on_our_clock, sightings
-from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
-from storage.tenants.sample import BOUND_OF_POLICY
+from storage.schema.policy_columns import (
+    BY_USER,
+    GRACE,
+    GRAPH_ID,
+    ROUTES,
+    SAMPLE_RATE,
+    TRUSTED_IDENTITY,
+)
 from storage.verdicts.evidence import UNKNOWN
 
+# As `domain.draw.bound_of` has it.
+_SAMPLE_BOUND = f"""
+CASE WHEN {SAMPLE_RATE} < 1 THEN
+    lpad(to_hex(round({SAMPLE_RATE} * {POSITIONS})::bigint), {DIGITS}, '0')
+END
+"""
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
 _FRESH = "(NOT v.decided OR v.published_at > clock_timestamp() - interval '1 day')"
 
@@ -139,7 +152,7 @@ _LOG = f"""
 FROM (
     SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, c.at,
         {GRAPH_ID} AS graph_id, {ROUTES} AS routes, {BY_USER} AS by_user,
-        {TRUSTED_IDENTITY} AS trusted, {BOUND_OF_POLICY} AS sample_bound
+        {TRUSTED_IDENTITY} AS trusted, {_SAMPLE_BOUND} AS sample_bound
     FROM experiments AS x
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
-from storage.schema.clock import claim_rebuild, is_rebuilding
 from storage.schema.tables import DERIVED, self_checks
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
@@ -17,6 +16,9 @@ _SETTINGS = (
     "default_statistics_target = 10",
     "client_connection_check_interval = '1s'",
 )
+
+# Any number that no other application in the same database uses.
+REBUILD_LOCK = 7_246_012
 
 
 @contextlib.contextmanager
@@ -53,8 +55,27 @@ def rebuilding(
             if is_rebuilding(connection):
                 waiting()
         with connection.begin():
-            claim_rebuild(connection)
+            _claim_rebuild(connection)
         yield connection
+
+
+def _claim_rebuild(connection: Connection) -> None:
+    """Makes this the only session that rebuilds, until it ends; no person is erased meanwhile.
+
+    An erasure could not find the copies of a person's rows that a rebuild has read.
+    """
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": REBUILD_LOCK})
+
+
+def await_rebuild(connection: Connection) -> None:
+    """Waits for the rebuild under way, if any; none begins before this transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": REBUILD_LOCK})
+
+
+def is_rebuilding(connection: Connection) -> bool:
+    """Returns whether a rebuild is under way; if not, none begins before this transaction ends."""
+    shared = text("SELECT pg_try_advisory_xact_lock_shared(:key)")
+    return not connection.execute(shared, {"key": REBUILD_LOCK}).scalar_one()
 
 
 @contextlib.contextmanager

@@ -112,36 +112,3 @@ def stop_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
     """Ends the follow-ups of experiments whose own data breaks a stage: their verdicts stand."""
     if ids:
         connection.execute(_STOP, {"ids": list(ids)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServedFollowUp(PlannedFollowUp):
-    """A follow-up as it is served."""
-
-    state: str
-    effect: str | None
-    log_e: float | None
-    as_of: datetime | None
-    read_to: datetime | None
-
-
-_SERVED = text("""
-SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
-FROM follow_ups
-WHERE (NOT :ended OR state <> 'running' AND read_to IS NOT NULL)
-  AND (CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[])))
-ORDER BY experiment_id
-""")
-
-
-def read_follow_ups(
-    connection: Connection, only: Sequence[str] | None, *, ended: bool = False
-) -> list[ServedFollowUp]:
-    """Returns the follow-ups of experiments, as they are served.
-
-    Args:
-        only: The experiments; None for all.
-        ended: Whether to leave out those that have not ended.
-    """
-    bound = {"only": None if only is None else list(only), "ended": ended}
-    return [value_of(ServedFollowUp, row) for row in connection.execute(_SERVED, bound)]

@@ -5,7 +5,6 @@ experiment is set aside by name, the others go on, and it is tried again alone, 
 """
 
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -210,18 +209,6 @@ def drop_decided(connection: Connection) -> None:
     connection.execute(_DECIDED)
 
 
-_AT_ONCE = text("""
-UPDATE set_aside AS s SET last_tried_at = to_timestamp(0)
-FROM experiments AS x
-WHERE x.experiment_id = s.experiment_id AND x.project_id = :project_id
-""")
-
-
-def retry_soon(connection: Connection, project_id: int) -> None:
-    """Has a project's experiments tried again at the next tick: their data has changed."""
-    connection.execute(_AT_ONCE, {"project_id": project_id})
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServedVerdict:
     """The verdict and evidence served of a set-aside experiment; `as_of` is None before a look."""
@@ -256,39 +243,3 @@ def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
         )
         for row in connection.execute(_SERVED)
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetAside:
-    """An experiment that a stage cannot compute; `stage` is the first of `STAGES` that breaks."""
-
-    experiment_id: str
-    project_id: int
-    stage: str
-    error: str
-    first_failed_at: datetime
-    last_tried_at: datetime
-
-    @property
-    def sentence(self) -> str:
-        """The sentence for a person, without the experiment's name."""
-        word = {"experiments": "policy", "verdicts": "verdict"}.get(self.stage, self.stage)
-        return (
-            f"The {word} of this experiment cannot be computed since"
-            f" {self.first_failed_at:%d %b %H:%M} UTC ({self.error}). Its last published verdict"
-            " stays; all other experiments go on. It is tried again at least each hour."
-        )
-
-
-_READ = text("""
-SELECT s.experiment_id, x.project_id, s.stage, s.error, s.first_failed_at, s.last_tried_at
-FROM set_aside AS s JOIN experiments AS x USING (experiment_id)
-WHERE x.project_id = coalesce(:project_id, x.project_id)
-ORDER BY s.first_failed_at, s.experiment_id
-""")
-
-
-def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
-    """Returns a project's set-aside experiments, without a project all, the oldest first."""
-    rows = connection.execute(_READ, {"project_id": project_id})
-    return [value_of(SetAside, row) for row in rows]

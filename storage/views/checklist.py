@@ -37,7 +37,7 @@ from storage.schema.policy_columns import (
 )
 from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import Settings, parse_settings
-from storage.verdicts.set_aside import read_set_aside
+from storage.views.published import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
 from storage.views.registrations import UNITS_FROM, first_look_of
 

@@ -1,7 +1,8 @@
-"""Published evidence and contracts: the latest, those close to a verdict, and all."""
+"""Published evidence and contracts: the latest, those close to a verdict, and those set aside."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from sqlalchemy import Connection, Text, TextClause, cast, select, text
 
@@ -9,6 +10,7 @@ from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from storage.experiments.deploys import TITLE
 from storage.postgres.refusal import unknown_to_the_store
+from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.verdicts.situations import read_situations
 
@@ -126,3 +128,39 @@ def all_contracts(connection: Connection, project_id: int | None = None) -> list
     if project_id is not None:
         query = query.where(verdicts.c.project_id == project_id)
     return list(connection.execute(query).scalars())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """An experiment that a stage cannot compute; `stage` is the first of `STAGES` that breaks."""
+
+    experiment_id: str
+    project_id: int
+    stage: str
+    error: str
+    first_failed_at: datetime
+    last_tried_at: datetime
+
+    @property
+    def sentence(self) -> str:
+        """The sentence for a person, without the experiment's name."""
+        word = {"experiments": "policy", "verdicts": "verdict"}.get(self.stage, self.stage)
+        return (
+            f"The {word} of this experiment cannot be computed since"
+            f" {self.first_failed_at:%d %b %H:%M} UTC ({self.error}). Its last published verdict"
+            " stays; all other experiments go on. It is tried again at least each hour."
+        )
+
+
+_SET_ASIDE = text("""
+SELECT s.experiment_id, x.project_id, s.stage, s.error, s.first_failed_at, s.last_tried_at
+FROM set_aside AS s JOIN experiments AS x USING (experiment_id)
+WHERE x.project_id = coalesce(:project_id, x.project_id)
+ORDER BY s.first_failed_at, s.experiment_id
+""")
+
+
+def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
+    """Returns a project's set-aside experiments, without a project all, the oldest first."""
+    rows = connection.execute(_SET_ASIDE, {"project_id": project_id})
+    return [value_of(SetAside, row) for row in rows]

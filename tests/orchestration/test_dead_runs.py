@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from sqlalchemy import text
 
 from cli.processes.dagster_home import LOCATION, POSTGRES_VARIABLE
 from orchestration.dagster.assets import exposures
@@ -18,7 +19,8 @@ from orchestration.dagster.resources import Store
 from orchestration.definitions import resources
 from storage.postgres.dagster_schema import dagster_url
 from storage.postgres.run_lock import place_of
-from storage.schema.clock import REBUILD_LOCK, claim_derived_tables, claim_rebuild
+from storage.schema.clock import claim_derived_tables
+from storage.upkeep.reading import REBUILD_LOCK
 from tests.processes.api_process import descendants_of, eventually
 from tests.processes.dagster_web import our_dagster
 from tests.processes.runs import look
@@ -102,7 +104,7 @@ def test_a_killed_code_server_s_run_fails_within_two_minutes_frees_its_place_and
     monkeypatch.setenv(POSTGRES_VARIABLE, dagster_url(canary.url))
     with our_dagster(tmp_path, canary.url) as dagster, canary.engine.connect() as other:
         # The run of the day waits in its middle, as for another rebuild; fast ones do not.
-        claim_rebuild(other)
+        other.execute(text("SELECT pg_advisory_lock(:key)"), {"key": REBUILD_LOCK})
 
         def launch(job: str, config: dg.RunConfig) -> None:
             selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}

@@ -27,7 +27,7 @@ from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gauges import read_gauges
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.backlog import due_work
-from storage.verdicts.set_aside import read_set_aside
+from storage.views.published import read_set_aside
 from tests.clients.owner import Owner
 from tests.repetition import also_nightly
 from tests.stores.pipeline_run import run_pipeline

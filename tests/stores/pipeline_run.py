@@ -8,6 +8,7 @@ from places.queue import advance_places
 from sqlalchemy import Connection, Engine, text
 
 from domain.policy import Policy
+from orchestration.pipeline.audit import frozen_again
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import (
     close_cells,
@@ -18,7 +19,7 @@ from orchestration.pipeline.steps import (
     stage_due,
 )
 from orchestration.pipeline.whole_days import LakeDays
-from storage.experiments.freezing import freeze_whole, frozen_again
+from storage.experiments.freezing import freeze_whole
 from storage.lake.day_engines import past_files
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant, store_time

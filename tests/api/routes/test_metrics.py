@@ -13,7 +13,7 @@ from api.app import create_app
 from api.runtime.gauges import StoreGauges
 from api.runtime.settings import ApiSettings
 from api.runtime.store import Store
-from storage.postgres.engine import open_async_engine
+from storage.postgres.pool import open_async_engine
 from storage.upkeep.gauges import read_gauges
 from tests.processes.api_process import ApiProcess
 

@@ -22,12 +22,12 @@ from orchestration.pipeline.full_rebuild import rebuild_all
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
 from orchestration.pipeline.whole_days import LakeDays
 from storage.experiments.experiments import register
-from storage.schema.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
+from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gone_events import days_dropped
-from storage.upkeep.reading import separate_reading
+from storage.upkeep.reading import REBUILD_LOCK, separate_reading
 from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
-from storage.verdicts.set_aside import read_set_aside
+from storage.views.published import read_set_aside
 from tests.orchestration.conftest import TREATMENT
 from tests.stores.barrier import await_waiting
 from tests.stores.derived import between, derived_of

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.pipeline.audit import audit
+from orchestration.pipeline.audit import audit, frozen_again
 from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.drafts import Drafted, draft_bound
 from orchestration.pipeline.recompute import evaluate_as_of
 from orchestration.pipeline.steps import publish, stage
 from stats.gates.sample_ratio import SampleRatio
-from storage.experiments.freezing import frozen_again
 from storage.lake.day_engines import DayEngineSettings, past_files
 from storage.lake.duckdb_engine import DuckDBEngine, DuckDBLimits
 from storage.pipeline.catching_up import catch_up

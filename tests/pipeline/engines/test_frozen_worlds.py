@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from domain.policy import Policy
-from storage.experiments.freezing import freeze_whole, frozen_again
+from orchestration.pipeline.audit import frozen_again
+from storage.experiments.freezing import freeze_whole
 from storage.lake.day_engines import past_files
 from tests.conftest import Store
 from tests.pipeline.engines.test_engines import built, deep

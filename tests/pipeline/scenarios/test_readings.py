@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from domain.policy import Policy
-from orchestration.pipeline.audit import audit
-from storage.experiments.freezing import frozen_again
+from orchestration.pipeline.audit import audit, frozen_again
 from storage.lake.comparison import compare_files
 from storage.lake.hot_days import move_old_days
 from storage.lake.lake import open_lake
