@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -111,14 +110,15 @@ router.add_api_route(
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return the evidence of the served verdict in today's words; before a look there is none."""
 
-    def reading_evidence(connection: Connection) -> str | NoEvidence:
+    def reading_evidence(connection: Connection) -> str:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
         registration, current = read_current(connection, caller.project_id, experiment_id)
         if current.evidence is None:
-            return _no_evidence(registration, verdict)
+            raise _no_evidence(registration, verdict)
         return document_text(current.evidence)
 
-    return await _published(request, reading_evidence)
+    document = await runtime(request).store.run(reading_evidence)
+    return Response(document, media_type="application/json")
 
 
 @router.get(
@@ -130,33 +130,19 @@ async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> 
 async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return the best estimate of the change's effect, as of the last look or the decision."""
 
-    def reading_effect(connection: Connection) -> str | NoEvidence:
+    def reading_effect(connection: Connection) -> str:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
         effect = read_effect(connection, caller.project_id, experiment_id)
         if effect is None:
             registration, _ = read_current(connection, caller.project_id, experiment_id)
-            return _no_evidence(registration, verdict)
+            raise _no_evidence(registration, verdict)
         return document_text(effect)
 
-    return await _published(request, reading_effect)
+    document = await runtime(request).store.run(reading_effect)
+    return Response(document, media_type="application/json")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoEvidence:
-    """Why an experiment has had no look, and its verdict."""
-
-    because: str
-    verdict: PublishedVerdict
-
-
-def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) -> NoEvidence:
+def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) -> Problem:
+    """Returns why an experiment has had no look."""
     because = registration.situation.sentence or "It ended before anything was measured."
-    return NoEvidence(because=because, verdict=verdict)
-
-
-async def _published(request: Request, read: Callable[[Connection], str | NoEvidence]) -> Response:
-    """Answers with a document that was published with a verdict."""
-    found = await runtime(request).store.run(read)
-    if isinstance(found, NoEvidence):
-        raise Problem("no_evidence_yet", found.because, headers=_retry_after(found.verdict))
-    return Response(found, media_type="application/json")
+    return Problem("no_evidence_yet", because, headers=_retry_after(verdict))

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -24,20 +24,6 @@ NAMED = 20
 MOST_COMMITS = 20
 # Besides the project's default branch: what teams share under other names.
 _SHARED_BRANCH = re.compile(r"main|master|trunk|develop|release.*", re.IGNORECASE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """Where the commit of a deploy comes from; each member may be unknown.
-
-    Attributes:
-        patch_id: `git patch-id --stable` of the commit.
-        branch: Its branch, where it is no branch that many changes share.
-    """
-
-    patch_id: str | None
-    pull_request: str | None
-    branch: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,19 +62,16 @@ class Past:
     known: OpenExperiment | None
 
 
-_UNKNOWN = Provenance(patch_id=None, pull_request=None, branch=None)
-
-
-def provenance_of(commit: PostedCommit, *, default_branch: str) -> Provenance:
-    """Returns the provenance of a commit as it was posted."""
+def _provenance(commit: PostedCommit, *, default_branch: str) -> Mapping[str, str | None]:
+    """Returns where a posted commit comes from, None where unknown; no branch that many share."""
     number = re.search(r"\d+(?=/?$)", str(commit.get("pull_request") or ""))
     branch = commit.get("branch")
     shared = branch is None or branch == default_branch or _SHARED_BRANCH.fullmatch(branch)
-    return Provenance(
-        patch_id=commit.get("patch_id"),
-        pull_request=None if number is None else number[0],
-        branch=None if shared else branch,
-    )
+    return {
+        "patch_id": commit.get("patch_id"),
+        "pull_request": number and number[0],
+        "branch": None if shared else branch,
+    }
 
 
 _OWN = "x.experiment_id, x.environment, x.target_metric, x.bound_at, x.closed_at"
@@ -189,11 +172,12 @@ def read_past(
     Args:
         connection: In the transaction of the binding.
     """
-    flag, known = request.treatment_flag, _UNKNOWN
-    if flag is None:
-        known = provenance_of(deploy.commit, default_branch=settings.default_branch)
+    flag = request.treatment_flag
+    # The commit of a flag's deploy is not the change under test.
+    commit = deploy.commit if flag is None else PostedCommit(sha=deploy.commit_sha)
+    known = _provenance(commit, default_branch=settings.default_branch)
     row = connection.execute(
-        _PAST if known == _UNKNOWN else _PAST_OF_PROVENANCE,
+        _PAST if set(known.values()) == {None} else _PAST_OF_PROVENANCE,
         {
             "project_id": deploy.project_id,
             "environment": deploy.environment,
@@ -204,7 +188,7 @@ def read_past(
             "commit": deploy.commit_sha if flag is None else None,
             "flag": None if flag is None else json.dumps({"treatment_flag": flag.named}),
             "is_portfolio": request.is_portfolio,
-            **asdict(known),
+            **known,
         },
     ).one()
     met = None if row.experiment_id is None else OpenExperiment.of(row)
