@@ -19,14 +19,14 @@ def read_facts(
     """Returns the recorded commits of each (project, environment)."""
     facts: dict[tuple[int, str], list[CommitFact]] = defaultdict(list)
     wanted = sorted(set(environments))
-    for row in connection.execute(_FACTS, _places(wanted)):
+    for row in connection.execute(_FACTS, among(wanted)):
         facts[row.project_id, row.environment].append(
             value_of(CommitFact, row, changes=frozenset(row.changes))
         )
     return facts
 
 
-_AMONG = """IN (
+AMONG = """IN (
     SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
 )"""
 _ANY_FACTS = """
@@ -35,10 +35,11 @@ SELECT project_id, environment, commit_sha AS commit, changes, recorded_at, base
 FROM commits WHERE {} ORDER BY recorded_at, commit_sha
 """
 FACTS = _ANY_FACTS.format("project_id = :project_id AND environment = :environment")
-_FACTS = text(_ANY_FACTS.format(f"(project_id, environment) {_AMONG}"))
+_FACTS = text(_ANY_FACTS.format(f"(project_id, environment) {AMONG}"))
 
 
-def _places(wanted: Sequence[tuple[int, str]]) -> dict[str, object]:
+def among(wanted: Sequence[tuple[int, str]]) -> dict[str, object]:
+    """Returns the parameters of `AMONG` for some environments, each (project, environment)."""
     return {"projects": [each for each, _ in wanted], "names": [name for _, name in wanted]}
 
 
@@ -46,7 +47,7 @@ _FLAGS = text(f"""
 SELECT x.project_id, x.environment, {FLAG_NAME} AS name, min(x.bound_at) AS since
 FROM experiments AS x
 WHERE {HAS_FLAG} AND x.bound_at IS NOT NULL AND NOT {CHECKS_DRAWS}
-  AND (x.project_id, x.environment) {_AMONG}
+  AND (x.project_id, x.environment) {AMONG}
 GROUP BY x.project_id, x.environment, name
 """)
 
@@ -61,7 +62,7 @@ def read_flags(
     """
     flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
     wanted = sorted(set(environments))
-    for row in connection.execute(_FLAGS, _places(wanted)):
+    for row in connection.execute(_FLAGS, among(wanted)):
         flags[row.project_id, row.environment][row.name] = row.since
     return flags
 

@@ -14,7 +14,7 @@ from domain.lineage.flag import segment_name, spellings
 from domain.route import RouteTable, canonical_route
 from storage.experiments.commit_ids import read_commit_ids
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.histories import read_facts, read_flags
+from storage.experiments.histories import AMONG, among, read_facts, read_flags
 from storage.pipeline.assignments import (
     AMBIGUOUS,
     Assignment,
@@ -96,7 +96,7 @@ def read_environments(
     facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
     ids = read_commit_ids(connection, (project_id for project_id, _ in wanted))
     steps: dict[EnvironmentKey, dict[str, list[PostedStep]]] = {key: {} for key in wanted}
-    for row in connection.execute(_DEPLOYS, _places(wanted)):
+    for row in connection.execute(_DEPLOYS, among(wanted)):
         own = steps[row.project_id, row.environment].setdefault(row.commit_sha, [])
         own.append(value_of(PostedStep, row, commit=row.commit_sha))
     return Environments(
@@ -524,20 +524,10 @@ def _pattern(route: str, exposing: set[str], table: RouteTable) -> str | None:
 
 _DEPLOYED = dict.fromkeys(("deployed_at", "recorded_at", "withdrawn_at"), "bigint")
 _DEPLOY_TIMES = {"project_id": "int", "environment": "text", **_DEPLOYED}
-_DEPLOYS = text("""
+_DEPLOYS = text(f"""
 SELECT project_id, environment, commit_sha, allocation, deployed_at, recorded_at, withdrawn_at
-FROM deploys
-WHERE (project_id, environment) IN (
-    SELECT * FROM unnest(CAST(:projects AS integer[]), CAST(:environments AS text[]))
-)
+FROM deploys WHERE (project_id, environment) {AMONG}
 """)
-
-
-def _places(environments: Sequence[EnvironmentKey]) -> dict[str, list[Any]]:
-    return {
-        "projects": [project_id for project_id, _ in environments],
-        "environments": [environment for _, environment in environments],
-    }
 
 
 def register_deploy_times(
@@ -553,7 +543,7 @@ def register_deploy_times(
             microseconds(row.recorded_at),
             LATEST if row.withdrawn_at is None else microseconds(row.withdrawn_at),
         )
-        for row in connection.execute(_DEPLOYS, _places(wanted))
+        for row in connection.execute(_DEPLOYS, among(wanted))
     )
     engine.register("deploy_times", _DEPLOY_TIMES, rows)
 
