@@ -202,7 +202,7 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="The target and the guardrails that a keep waits for, of whose events none"
-            " ever came; empty until it is frozen."
+            " ever came."
         ),
     ] = ()
     received: Annotated[

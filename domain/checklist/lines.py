@@ -477,29 +477,29 @@ def _target_seen(setup: ProjectSetup) -> _Judgment:
     )
 
 
-def _target(metric: str, setup: ProjectSetup, *, sources: object, converted: bool) -> _Judgment:
+def _target(
+    metric: str, setup: ProjectSetup, *, sources: Sequence[str], converted: bool
+) -> _Judgment:
     names, rates = setup.names, {each.event: rate_text(each) for each in setup.received}
-    wanted = [str(source) for source in sources] if isinstance(sources, Iterable) else [metric]
     name = _cut(metric)
-    if converted or set(wanted) & set(names):
-        often = " and ".join(rates[source] for source in wanted if source in rates)
+    if converted or set(sources) & set(names):
+        often = " and ".join(rates[source] for source in sources if source in rates)
         return True, f"`{name}` was received{often and f', {often}'}.", ""
     if not names:
         return None, _NO_EVENT, _SEND
     come = [f"{_cut(each)} ({rates[each]})" if each in rates else _cut(each) for each in names]
     seen = f"No `{name}` event was received, but these: {first_names(come, _NAMES_SHOWN)}."
-    event = _cut(wanted[0])
+    event = _cut(sources[0])
     fix = f'Send {{"event": "{event}", "session_id": ...}} when it happens, or measure what comes.'
     return False, seen, fix
 
 
 def _guardrails_seen(setup: ProjectSetup) -> _Judgment:
-    begun = [each for each in setup.experiments if each.bound]
-    if not begun:
+    if not setup.experiments:
         return _no_experiment()
     if not setup.names:
         return None, _NO_EVENT, _SEND
-    return _worst(map(_guardrails, begun))
+    return _worst(map(_guardrails, setup.experiments))
 
 
 def _guardrails(experiment: OpenExperiment) -> _Judgment:

@@ -133,7 +133,7 @@ class ProjectSetup:
 
     grace_seconds: float
     contrast_hours: float
-    target: tuple[str, object]
+    target: tuple[str, Sequence[str]]
     graph: bool
     deployed: bool
     environments: Sequence[str]

@@ -1,6 +1,7 @@
 """The warnings of an evidence document, each in a sentence with what to do."""
 
 from domain.evidence.document import Evidence
+from domain.figures import counted
 from domain.lineage.flag import is_segment
 from domain.wording.left_out import CURES, UNKNOWN_USER, left_out_values
 from domain.wording.metrics import metric_rows
@@ -19,8 +20,10 @@ WARNINGS = {
     "base_moved": "At this look users had another build than this change stands on.",
     "declaration_differs": "Users have another build than the deploys declare. Post"
     " what the router does: allocation 1 for what everybody gets, 0 for what was withdrawn.",
-    "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
-    " it gets traffic.",
+    "unknown_commit": "{} came with a commit that no deploy recorded, so they are in no arm. Post"
+    " each deploy before it gets traffic; send no commit with the events of another program.",
+    "unknown_build": "{} came without a commit, so they are in no arm. Send the commit with each"
+    " event of the build.",
     "ambiguous_commit": "Some events name so little of a commit's id that it begins several"
     " commits, so they do not count. Let the build report the whole id.",
     "unknown_user": CURES[UNKNOWN_USER],
@@ -81,7 +84,10 @@ def _fewer_so_far(evidence: Evidence) -> str:
 def warning_sentences(evidence: Evidence) -> list[str]:
     """Returns the warnings of an evidence document, each in a sentence."""
     splits = [split.by for split in evidence.splits or () if is_segment(split.by)]
+    unit, counts = evidence.policy.unit, evidence.counts
     named = {
+        "unknown_commit": counted(counts.unknown_commit, unit),
+        "unknown_build": counted(counts.unknown_build, unit),
         "fewer_so_far": _fewer_so_far(evidence),
         "uneven_segments": ", ".join(splits),
         "unwatched": " ".join(evidence.policy.unwatched),

@@ -112,12 +112,12 @@ def experiments(
             "frozen_from": markdown(
                 [
                     {
-                        "experiment": experiment_link(each.experiment_id),
-                        "starts": each.starts_at.isoformat(timespec="minutes"),
-                        "counts": f"{each.unit}s",
-                        "": ", ".join(map(_source, each.read_from)),
+                        "experiment": experiment_link(id_),
+                        "starts": starts_at.isoformat(timespec="minutes"),
+                        "counts": f"{policy.unit}s",
+                        "": ", ".join(map(_source, policy.read_from)),
                     }
-                    for each in newest
+                    for id_, starts_at, policy in newest
                 ]
             ),
             "seconds": _since(begun),

@@ -36,8 +36,8 @@ from storage.verdicts.evidence import ExperimentReading, UnitCounts
 
 # Before so many units, to have seen none is no news of a rare metric.
 _MANY_UNITS = 1_000
-# Such a share of sessions without a user is worth a warning.
-_MANY_ANONYMOUS = 0.05
+# Such a share of sessions without a user, or of units without a build, is worth a warning.
+_MANY_UNKNOWN = 0.05
 _ANSWERS: Mapping[Verdict, State] = {
     Verdict.KEEP: "better",
     Verdict.ITERATE: "better",
@@ -187,8 +187,10 @@ def _warnings(
         "metric_never_seen": none_counted and not received,
         "none_in_window": none_counted and received,
         "unknown_commit": units.unknown_commit > 0,
+        "unknown_build": units.unknown_build
+        > _MANY_UNKNOWN * (units.in_cells + units.open + units.unknown_build),
         "ambiguous_commit": units.ambiguous_commit > 0,
-        "unknown_user": (evidence.gates.unnamed_share or 0) > _MANY_ANONYMOUS,
+        "unknown_user": (evidence.gates.unnamed_share or 0) > _MANY_UNKNOWN,
         "unmatched_route": units.unmatched_route > 0,
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),

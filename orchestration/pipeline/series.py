@@ -97,7 +97,7 @@ def series_of(reading: ExperimentReading) -> Series:
 
 def _arrivals(reading: ExperimentReading) -> Arrivals:
     """Returns the arrivals, with the blocks of events that name no build among theirs."""
-    own, names = reading.gates.arrivals, [columns for _, columns in reading.gates.nameless]
+    own, names = reading.gates.units, [columns for _, columns in reading.gates.nameless]
     block = np.unique(np.concatenate([_numbers(columns["block"]) for columns in (own, *names)]))
 
     def spread(columns: Columns, name: str) -> NDArray[np.int64]:
@@ -107,7 +107,7 @@ def _arrivals(reading: ExperimentReading) -> Arrivals:
 
     return Arrivals(
         block=block,
-        treatment=spread(own, "treatment"),
+        treatment=spread(own, "own"),
         others=spread(own, "others"),
         nameless=UnknownBuilds(
             **{

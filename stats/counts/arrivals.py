@@ -60,7 +60,7 @@ class UnknownBuilds(Columns):
     """Units with an event that names no build, by the name of their first; arrays (blocks, names).
 
     Attributes:
-        units: The units by the block of that event.
+        units: The units by the block of that event; 0 of unrecorded commits, which always count.
         named: The units of a known build whose first event has this name.
         treatment: By how much treatment's arrivals change where such an event is an arrival.
     """
@@ -77,7 +77,7 @@ class Arrivals(BlockColumns):
 
     Attributes:
         block: Start of the block of a unit's first exposure; strictly ascending.
-        nameless: What events that name no build would add; None where there is none.
+        nameless: What events of an unknown build would add; None where there is none.
     """
 
     block: Ints

@@ -127,11 +127,15 @@ def sample_ratio(
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
     )
-    log_e, log_too_few = np.zeros(at.size), np.zeros(at.size)
-    for epoch in counted_epochs(allocation, arrivals, block_seconds=block_seconds):
-        n1, n0 = epoch.treatment[closed], epoch.others[closed]
-        log_e += log_two_sided(n1, n0, epoch.share)
-        log_too_few += log_one_sided(n1, n0, epoch.share)
+    log_e, log_too_few, _ = log_evidence(
+        allocation, arrivals, closed=closed, block_seconds=block_seconds
+    )
+    if arrivals.nameless is not None:
+        # Units of an unknown build may be of either arm, or of neither: they are evidence only
+        # where the known builds do not keep their shares among each other.
+        known = replace(arrivals, nameless=None)
+        most = log_evidence(allocation, known, closed=closed, block_seconds=block_seconds).max(0)
+        log_e, log_too_few = np.minimum(log_e, most), np.minimum(log_too_few, most)
     # Until its own block closes a deploy may still be recorded: no look before may speak of it.
     declared = _declared(allocation)[0]
     known_from = declared - declared % block_seconds + block_seconds + grace_seconds
@@ -175,6 +179,19 @@ def counted_epochs(
         treatment, others = arrivals.counted(inside, counting)
         epochs.append(CountedEpoch(share=share, treatment=treatment, others=others))
     return epochs
+
+
+def log_evidence(
+    allocation: tuple[Epoch, ...], arrivals: Arrivals, *, closed: Ints, block_seconds: int
+) -> Floats:
+    """Logarithms of the evidence of other shares, too few and too many units: array (3, looks)."""
+    log_e = np.zeros((3, closed.size))
+    for epoch in counted_epochs(allocation, arrivals, block_seconds=block_seconds):
+        n1, n0, share = epoch.treatment[closed], epoch.others[closed], epoch.share
+        log_e[0] += log_two_sided(n1, n0, share)
+        log_e[1] += log_one_sided(n1, n0, share)
+        log_e[2] += log_one_sided(n0, n1, 1.0 - share)
+    return log_e
 
 
 def log_two_sided(n1: Floats, n0: Floats, share: float) -> Floats:

@@ -1,13 +1,19 @@
 """A shortfall: treatment's actual share where too few units arrive, and whether it fell."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Floats, Ints
-from stats.gates.sample_ratio import CountedEpoch, closed_blocks, counted_epochs, log_one_sided
+from stats.gates.sample_ratio import (
+    CountedEpoch,
+    closed_blocks,
+    counted_epochs,
+    log_evidence,
+    log_one_sided,
+)
 from stats.sequential.harm import log_harm
 
 FALL_ALARM = 1000.0
@@ -60,7 +66,10 @@ def shortfall(
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
     )
-    now = closed[-1:]
+    now, known = closed[-1:], replace(arrivals, nameless=None)
+    _, too_few, too_many = log_evidence(allocation, known, closed=now, block_seconds=block_seconds)
+    if too_few > too_many:
+        arrivals = known
     epochs = counted_epochs(
         allocation, arrivals, block_seconds=block_seconds, as_of=int(closed[-1])
     )

@@ -158,7 +158,7 @@ def _freeze(assignment: Assignment) -> Asking[Frozen]:
         metrics.append(metric)
     unwatched, defined = list[str](), list[list[FrozenMetric]]()
     for metric in metrics:
-        asked = settings.metrics.get(metric.name, Metric()).thresholds
+        asked = _thresholds(settings, metric.name)
         history = yield from _first_values(metric, asked, unit, start)
         defined.append(with_thresholds(metric, asked, history, unwatched))
         if len(defined[0]) != 1:
@@ -244,11 +244,24 @@ def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Seque
     return [*settings.guardrails, *named] if "guardrails" in settings.locked else named
 
 
+def asked_metrics(
+    settings: Settings, target: str, named: Sequence[str] | None
+) -> list[FrozenMetric]:
+    """Returns the target, and guardrails of which no past is asked, as settings define them."""
+    names = dict.fromkeys([target, *watched_guardrails(settings, named)])
+    by_past = [n for n in names if any(isinstance(x, str) for x in _thresholds(settings, n))]
+    return [_definition(settings, n) for n in names if n == target or n not in by_past]
+
+
+def _thresholds(settings: Settings, name: str) -> Sequence[str | float]:
+    return settings.metrics.get(name, Metric()).thresholds
+
+
 def _definition(settings: Settings, name: str) -> FrozenMetric:
     metric = metric_definition(name, settings.metrics, grace=settings.grace_seconds)
     if settings.signed_assignments:
         metric = structs.replace(metric, vouched_only=True)
-    if settings.metrics.get(name, Metric()).thresholds and metric.sources == (settings.span_event,):
+    if _thresholds(settings, name) and metric.sources == (settings.span_event,):
         # Spans come by the write key alone.
         metric = structs.replace(metric, value_unit="ms", trusted_only=True)
     return metric

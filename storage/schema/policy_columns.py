@@ -69,26 +69,7 @@ TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRA
 # Whether a companion of the target counts outcomes that it leaves out.
 _REASONS = " || ".join(f'@.role == "{reason}"' for reason in LEFT_OUT)
 LEAVES_OUT = f"coalesce(({_COMPANIONS}) @? '$[*] ? ({_REASONS})', false)"
-_TARGET_SOURCES = _json("sources", FrozenMetric, at=TARGET)
-TARGET_SOURCES = f"coalesce({_TARGET_SOURCES}, jsonb_build_array(x.target_metric))"
 JUDGED_METRICS = f"jsonb_build_array({TARGET}) || ({_GUARDRAILS})"
-# The target and the guardrails that a keep waits for, of whose events none ever came.
-NEVER_RECEIVED = f"""ARRAY(
-    SELECT m.metric ->> 'name'
-    FROM (
-        SELECT {TARGET}, 0
-        UNION ALL
-        SELECT g.metric, g.place
-        FROM jsonb_path_query({_GUARDRAILS}, '$[*]') WITH ORDINALITY AS g (metric, place)
-        WHERE {_json("margin", FrozenMetric, at="g.metric")} <> 'null'
-    ) AS m (metric, place)
-    WHERE m.metric IS NOT NULL AND NOT EXISTS (
-        SELECT FROM jsonb_path_query({_json("sources", FrozenMetric, at="m.metric")}, '$[*]')
-            AS e (event)
-        JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{{}}'
-    )
-    ORDER BY m.place
-)"""
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")
 SAMPLE_RATE = _number("sample_rate")

@@ -1,7 +1,7 @@
 """Input of the causal gates: allocations, arrivals, crossings, late outcomes, users who return."""
 
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -77,13 +77,12 @@ class GateReading:
     """The input of an experiment's gates.
 
     Attributes:
-        arrivals: The columns of `Arrivals`.
-        nameless: Each name of events that name no build, with the columns of `UnknownBuilds`.
-        units: What gates ask of units, by block.
+        units: What gates ask of units, by block; `own` and `others` arrived at a known build.
+        nameless: Each name of events that name no build, with the columns of `UnknownBuilds`; the
+            empty name stands for unrecorded commits.
         pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 
-    arrivals: Columns
     units: Columns
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
@@ -163,15 +162,14 @@ FROM (
 GROUP BY experiment_id
 """)
 
-_FROM = f"min(s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)}) FILTER (WHERE s.kind = {{}})"
 _MOVED_ARRIVALS = text(f"""
--- A unit arrives with its first event on the eligible routes, whatever build served it: an
--- unrecorded commit counts as another build. Whether an event without a commit does depends on its
--- name: what that would move is counted by name.
+-- A unit arrives with its first event on the eligible routes, whatever build served it. What events
+-- without a commit would move is counted by their names; under the empty name, what events of
+-- unrecorded commits would.
 WITH unknown AS (
-    SELECT s.experiment_id, s.unit, min(s.event) AS event,
-        {_FROM.format(SIGHTINGS["unknown_commit"])} AS unknown_from,
-        {_FROM.format(SIGHTINGS["unknown_build"])} AS nameless_from
+    SELECT DISTINCT ON (s.experiment_id, s.unit) s.experiment_id, s.unit,
+        coalesce(s.event, '') AS event,
+        s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)} AS unknown_from
     FROM sightings AS s JOIN experiments AS x USING (experiment_id)
     WHERE s.kind IN {sightings("unknown_commit", "unknown_build")} AND s.experiment_id = ANY(:ids)
       -- Nor does one in flight arrive, whether or not it is exposed later.
@@ -180,13 +178,11 @@ WITH unknown AS (
           WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit
             AND f.kind = {SIGHTINGS["in_flight"]}
       )
-    GROUP BY s.experiment_id, s.unit
+    ORDER BY s.experiment_id, s.unit, s.kind
 ), met AS (
     -- Those of them who were exposed as well: they arrived with whichever came first.
-    SELECT u.*, p.block AS exposed_from, least(p.block, u.unknown_from) AS known_from,
-        coalesce(p.commit_sha = x.treatment_commit, false) AS own,
-        coalesce(p.commit_sha = x.treatment_commit, false)
-            AND p.block <= coalesce(u.unknown_from, p.block) AS known_own
+    SELECT u.*, p.block AS exposed_from, coalesce(p.commit_sha = x.treatment_commit, false) AS own,
+        coalesce(p.commit_sha = x.treatment_commit AND p.block <= u.unknown_from, false) AS stays
     FROM unknown AS u
     JOIN experiments AS x USING (experiment_id)
     -- By its key, which LIMIT holds the planner to; below likewise.
@@ -197,28 +193,18 @@ WITH unknown AS (
         LIMIT 1
     ) AS p ON true
 ), moved AS (
-    SELECT experiment_id, NULL AS event, exposed_from AS block, -own::int AS treatment,
+    SELECT experiment_id, event, exposed_from AS block, -own::int AS treatment,
         own::int - 1 AS others, 0 AS units, 0 AS named
     FROM met
-    WHERE unknown_from IS NOT NULL AND exposed_from IS NOT NULL
+    WHERE exposed_from IS NOT NULL
     UNION ALL
-    SELECT experiment_id, NULL, known_from, known_own::int, 1 - known_own::int, 0, 0
+    SELECT experiment_id, event, least(exposed_from, unknown_from), stays::int, 1 - stays::int, 0, 0
     FROM met
-    WHERE unknown_from IS NOT NULL
     UNION ALL
-    SELECT experiment_id, event, known_from, -known_own::int, known_own::int - 1, 0, 0
-    FROM met
-    WHERE nameless_from IS NOT NULL AND known_from IS NOT NULL
-    UNION ALL
-    SELECT experiment_id, event, least(known_from, nameless_from), stays::int, 1 - stays::int, 0, 0
-    FROM met
-    CROSS JOIN LATERAL (SELECT known_own AND known_from <= nameless_from AS stays) AS s
-    WHERE nameless_from IS NOT NULL
-    UNION ALL
-    SELECT experiment_id, event, nameless_from, 0, 0, 1, 0 FROM met WHERE nameless_from IS NOT NULL
+    SELECT experiment_id, event, unknown_from, 0, 0, 1, 0 FROM met WHERE event <> ''
     UNION ALL
     SELECT experiment_id, event, b.block, 0, 0, 0, b.units
-    FROM (SELECT DISTINCT experiment_id, event FROM met WHERE event IS NOT NULL) AS names
+    FROM (SELECT DISTINCT experiment_id, event FROM met WHERE event <> '') AS names
     JOIN block_names AS b USING (experiment_id, event)
 )
 SELECT experiment_id, event, block / 1000000 AS block, sum(treatment)::bigint AS treatment,
@@ -326,14 +312,9 @@ def read_gates(
         pooled[row.experiment_id].append((row.name, sent(row, *_POOLED_COUNTS)))
     return {
         experiment_id: GateReading(
-            arrivals=_arrivals(
-                units.get(experiment_id, NO_UNITS),
-                [row for row in moved[experiment_id] if row.event is None],
-            ),
             nameless=[
                 (event, _nameless(list(rows)))
                 for event, rows in groupby(moved[experiment_id], lambda row: row.event)
-                if event is not None
             ],
             units=units.get(experiment_id, NO_UNITS),
             crossings=crossings[experiment_id],
@@ -347,20 +328,3 @@ def read_gates(
 def _nameless(rows: Sequence[Row[Any]]) -> Columns:
     """Returns what events of a name would move that name no build."""
     return {name: array("q", (getattr(row, name) for row in rows)) for name in NAMELESS}
-
-
-def _arrivals(units: Columns, moved: Sequence[Row[Any]]) -> Columns:
-    """Returns the arrivals, with those of units that an unknown build served."""
-    if not moved:
-        return {"block": units["block"], "treatment": units["own"], "others": units["others"]}
-    treatment = Counter(dict(zip(units["block"], units["own"], strict=True)))
-    others = Counter(dict(zip(units["block"], units["others"], strict=True)))
-    for row in moved:
-        treatment[row.block] += row.treatment
-        others[row.block] += row.others
-    blocks = sorted(block for block in treatment if treatment[block] + others[block] > 0)
-    return {
-        "block": array("q", blocks),
-        "treatment": array("q", [treatment[block] for block in blocks]),
-        "others": array("q", [others[block] for block in blocks]),
-    }

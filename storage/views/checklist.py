@@ -28,18 +28,12 @@ from storage.postgres.rows import value_of
 from storage.schema.clock import store_time
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
 from storage.schema.past_log import PastLog, UnansweredError
-from storage.schema.policy_columns import (
-    LEAVES_OUT,
-    NEVER_RECEIVED,
-    TARGET,
-    TARGET_OPEN_FOR,
-    TARGET_SOURCES,
-)
+from storage.schema.policy_columns import LEAVES_OUT, TARGET, TARGET_OPEN_FOR
 from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import Settings, parse_settings
 from storage.views.published import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
-from storage.views.registrations import UNITS_FROM, first_look_of
+from storage.views.registrations import ASKED, UNITS_FROM, first_look_of, read_awaited
 
 PRODUCTION = "production"
 # Arms that shared a block within so long are served side by side.
@@ -119,12 +113,11 @@ FROM tested
 
 _EXPERIMENTS = text(f"""
 SELECT x.experiment_id, x.environment, x.treatment_commit,
-    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric, x.starts_at,
+    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.starts_at, {ASKED},
     {UNITS_FROM} AS units_from,
     -- Of those that may wait for their first look.
     CASE WHEN x.starts_at + {TARGET_OPEN_FOR} > statement_timestamp() - interval '1 day'
         THEN x.policy END AS policy,
-    {TARGET_SOURCES} AS sources, {NEVER_RECEIVED} AS never_received,
     EXISTS (
         SELECT FROM conversions AS o
         WHERE o.experiment_id = x.experiment_id AND o.metric = x.target_metric
@@ -183,7 +176,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     row = connection.execute(_PROJECT, {**bound, "production": PRODUCTION}).one()
     settings = parse_settings(row.settings)
     recent = read_traffic(connection, project_id, graph_id=row.current_graph_id, settings=settings)
-    experiments = _experiments(connection, project_id)
+    experiments = _experiments(connection, project_id, settings)
     latest = PRODUCTION if row.production or row.latest is None else row.latest
     environments = sorted({experiment.environment for experiment in experiments}) or [latest]
     newest_at = _newest(recent.by_environment, environments, row.named_at)
@@ -265,7 +258,9 @@ def _newest(
     return None if elsewhere and named_at and max(elsewhere) + SILENCE > named_at else named_at
 
 
-def _experiments(connection: Connection, project_id: int) -> list[OpenExperiment]:
+def _experiments(
+    connection: Connection, project_id: int, settings: Settings
+) -> list[OpenExperiment]:
     bound = {"project_id": project_id, "some": MIN_CROSSINGS}
     rows = connection.execute(_EXPERIMENTS, bound).all()
     apart: dict[str, list[str]] = defaultdict(list)
@@ -276,7 +271,13 @@ def _experiments(connection: Connection, project_id: int) -> list[OpenExperiment
     states: dict[str, ControlState] = {}
     for environment, names in apart.items():
         states |= control_states(connection, project_id, environment, only=names)
-    return [_experiment(row, states.get(row.experiment_id)) for row in rows]
+    awaited = read_awaited(connection, project_id, settings, rows)
+    return [
+        _experiment(
+            row, states.get(row.experiment_id), sources=sources, never_received=never_received
+        )
+        for row, (sources, never_received) in zip(rows, awaited, strict=True)
+    ]
 
 
 def _rivals(
@@ -294,11 +295,14 @@ def _rivals(
     return [pair for pair in pairs if pair is not None]
 
 
-def _experiment(row: Row[Any], state: ControlState | None) -> OpenExperiment:
+def _experiment(
+    row: Row[Any], state: ControlState | None, **awaited: Sequence[str]
+) -> OpenExperiment:
     first_look_at = first_look_of(row.units_from, row.policy)
     return value_of(
         OpenExperiment,
         row,
+        **awaited,
         treatment=row.treatment_commit,
         metric=row.target_metric,
         target=None if row.target is None else msgspec.convert(row.target, FrozenMetric),

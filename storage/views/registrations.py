@@ -2,22 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import SequenceMatcher
+from typing import Any
 
-from sqlalchemy import Connection, text
+import msgspec
+from sqlalchemy import Connection, Row, text
 
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
-from domain.policy import FrozenSource, Policy, UnreadablePolicyError
-from domain.registration import RegistrationAnswer
+from domain.metric import FrozenMetric, metric_definition
+from domain.policy import Policy, UnreadablePolicyError
+from domain.registration import Registration, RegistrationAnswer
 from storage.experiments.experiments import Registered
 from storage.experiments.histories import joint_with
+from storage.experiments.policy import asked_metrics
 from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import ALPHA, NEVER_RECEIVED
+from storage.schema.policy_columns import ALPHA, JUDGED_METRICS
+from storage.tenants.settings import Settings, read_settings
 from storage.verdicts.situations import SituationReading, read_situations
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
@@ -30,13 +34,17 @@ UNITS_FROM = """greatest(x.starts_at, coalesce(
     (SELECT to_timestamp(min(u.block) / 1e6) FROM block_units AS u
      WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
     (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
+# What an experiment's metrics are read from: its policy; before the freeze, its registration, under
+# the settings that its binding knew.
+ASKED = f"""x.target_metric, {JUDGED_METRICS} AS judged, x.request,
+    CASE WHEN x.policy IS NULL THEN x.binding END -> 'settings' AS known"""
 _READ = text(f"""
-SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
+SELECT x.experiment_id, x.registered_at, x.environment,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
     x.attempt, x.frozen_at, x.starts_at, {UNITS_FROM} AS units_from, x.declared_at, x.policy,
     v.decided,
     coalesce({ALPHA}, CAST(x.binding #>> '{{settings,alpha}}' AS double precision)) AS alpha,
-    v.contract::text AS contract, {NEVER_RECEIVED} AS never_received, v.evidence::text AS evidence
+    v.contract::text AS contract, v.evidence::text AS evidence, {ASKED}
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
@@ -48,24 +56,11 @@ ORDER BY frozen_at DESC, experiment_id LIMIT :limit
 """)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrozenExperiment:
-    """An experiment that has its policy, and the events that the policy was frozen from."""
-
-    experiment_id: str
-    starts_at: datetime
-    unit: str
-    read_from: Sequence[FrozenSource]
-
-
-def frozen_lately(connection: Connection, *, limit: int) -> list[FrozenExperiment]:
-    """Returns the experiments whose policy was frozen last, the last first."""
-    rows = connection.execute(_FROZEN, {"limit": limit}).all()
-    policies = [(row, policy) for row in rows if (policy := _readable(row.policy)) is not None]
-    return [
-        value_of(FrozenExperiment, row, unit=policy.unit, read_from=policy.read_from)
-        for row, policy in policies
-    ]
+def frozen_lately(connection: Connection, *, limit: int) -> list[tuple[str, datetime, Policy]]:
+    """Returns the newest policies, the newest first, each with its experiment's id and start."""
+    rows = connection.execute(_FROZEN, {"limit": limit})
+    policies = [(row.experiment_id, row.starts_at, _readable(row.policy)) for row in rows]
+    return [(id_, starts_at, policy) for id_, starts_at, policy in policies if policy is not None]
 
 
 _COMMITS = text("""
@@ -93,6 +88,8 @@ def read_current(
     published = {experiment_id: (contract_of(row.contract), evidence_of(row.evidence))}
     current = read_situations(connection, published, nearest=nearest)[experiment_id]
     known, policy = looked_at(current.evidence), _readable(row.policy)
+    settings = read_settings(connection, project_id)
+    ((_, silent),) = read_awaited(connection, project_id, settings, [row])
     registration = value_of(
         RegistrationAnswer,
         row,
@@ -100,6 +97,8 @@ def read_current(
         waits_for_deploy=current.awaited,
         base_moved=current.builds.moved,
         nothing_to_compare=current.builds.missing,
+        metric=row.target_metric,
+        never_received=silent,
         fires_at=None if row.alpha is None else row.attempt**2 / row.alpha,
         received=tuple(read_name_counts(connection, project_id)),
         first_look_at=None if policy is None else policy.first_look_at(row.units_from),
@@ -163,3 +162,40 @@ def _nearest(
     }
     nearest = max(likeness, key=likeness.__getitem__, default=None)
     return nearest if nearest is not None and likeness[nearest] >= _LIKENESS else None
+
+
+_CAME = text("SELECT event FROM seen_names WHERE project_id = :project_id AND event = ANY(:names)")
+
+
+def read_awaited(
+    connection: Connection, project_id: int, settings: Settings, rows: Sequence[Row[Any]]
+) -> list[tuple[Sequence[str], tuple[str, ...]]]:
+    """Returns of experiments the events of the target, and which metrics wait for a first event.
+
+    Args:
+        rows: With the columns of `ASKED`.
+    """
+    awaited = [
+        _awaited(settings, row.target_metric, row.judged, row.request, row.known) for row in rows
+    ]
+    names = {event for metrics in awaited for metric in metrics for event in metric.sources}
+    came = connection.execute(_CAME, {"project_id": project_id, "names": [*names]}).scalars()
+    silent = names.difference(came)
+    return [
+        (metrics[0].sources, tuple(each.name for each in metrics if silent >= {*each.sources}))
+        for metrics in awaited
+    ]
+
+
+def _awaited(
+    settings: Settings, target: str, judged: object, request: Mapping[str, object], known: object
+) -> list[FrozenMetric]:
+    """Returns the target and the guardrails that a keep waits for; where unreadable, the target."""
+    with suppress(msgspec.ValidationError):
+        if judged is None:
+            bound = settings if known is None else msgspec.convert(known, Settings)
+            metrics = asked_metrics(bound, target, Registration.of_stored(request).guardrails)
+        else:
+            metrics = msgspec.convert(judged, list[FrozenMetric])
+        return [each for each in metrics if each is metrics[0] or each.margin is not None]
+    return [metric_definition(target, settings.metrics)]

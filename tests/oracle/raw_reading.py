@@ -98,7 +98,6 @@ def reading_of(
         ),
         allocations=spans,
         gates=GateReading(
-            arrivals=_arrivals(experiment, facts),
             nameless=_nameless(experiment, facts),
             units=_units(experiment, facts, calendar),
             crossings=sorted(
@@ -321,11 +320,11 @@ def _declared_spans(
 
 
 def _arrival(
-    experiment: FrozenExperiment, facts: Attribution, unit: str, unnamed: int | None = None
+    experiment: FrozenExperiment, facts: Attribution, unit: str, unknown: int | None = None
 ) -> tuple[int, bool] | None:
     """Returns the block in which a unit arrives, and whether treatment served it."""
-    exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
-    met = [(block, 1, False) for block in (unknown, unnamed) if block is not None]
+    exposed = facts.exposures.get(unit)
+    met = [] if unknown is None else [(unknown, 1, False)]
     if exposed is not None and exposed.arm.startswith((*ARMS, PARTIAL, "warming")):
         met.append((exposed.block, 0, exposed.standing.commit == experiment.treatment_commit))
     if unit in facts.in_flight or not met:
@@ -335,14 +334,15 @@ def _arrival(
 
 
 def _nameless(experiment: FrozenExperiment, facts: Attribution) -> list[tuple[str, Columns]]:
-    """Returns by name what the events would move that name no build."""
+    """Returns by name what the events of unknown builds would move; of unrecorded ones by ""."""
     names: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for unit, (block, event) in facts.arrived_by.items():
+    unrecorded = {unit: (block, "") for unit, block in facts.unknown.items()}
+    for unit, (block, event) in (facts.arrived_by | unrecorded).items():
         after = _arrival(experiment, facts, unit, block)
         if after is None:
             continue
         before, blocks = _arrival(experiment, facts, unit), names[event]
-        blocks[block]["units"] += 1
+        blocks[block]["units"] += bool(event)
         blocks[after[0]]["treatment" if after[1] else "others"] += 1
         if before is not None:
             blocks[before[0]]["treatment" if before[1] else "others"] -= 1
@@ -376,21 +376,6 @@ def exposed_by_name(facts: Attribution) -> Counter[tuple[int, str]]:
     )
 
 
-def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> Columns:
-    """Returns the units by block of arrival; a unit of an unknown commit is another's."""
-    arrived: dict[int, Counter[bool]] = defaultdict(Counter)
-    for unit in facts.exposures.keys() | facts.unknown.keys():
-        arrival = _arrival(experiment, facts, unit)
-        if arrival is not None:
-            arrived[arrival[0]][arrival[1]] += 1
-    blocks = sorted(arrived)
-    return {
-        "block": array("q", (block // _SECOND for block in blocks)),
-        "treatment": array("q", (arrived[block][True] for block in blocks)),
-        "others": array("q", (arrived[block][False] for block in blocks)),
-    }
-
-
 def counted_units(experiment: FrozenExperiment, facts: Attribution) -> dict[int, Counter[str]]:
     """Returns what `block_units` counts of each block."""
     blocks: dict[int, Counter[str]] = defaultdict(Counter)
@@ -416,6 +401,9 @@ def _units(experiment: FrozenExperiment, facts: Attribution, calendar: Calendar)
     blocks = counted_units(experiment, facts)
     for closes in facts.anonymous.values():
         blocks[closes - calendar.closes(0)]["unnamed"] += 1
+    for counts in blocks.values():
+        served = sum(counts[arm] for arm in (*ARMS, PARTIAL, "warming"))
+        counts["others"] = served - counts["own"]
     return {
         name: array(
             "q",

@@ -255,6 +255,7 @@ WITH named AS (UPDATE experiments SET request = request - 'routes' WHERE experim
 # What keeps a policy from being frozen, and what cures it.
 UNFREEZABLE = {
     "a binding that cannot be read": (bound("attempt", '"first"'), unbound("attempt")),
+    "settings that cannot be read": (bound("settings", '{"metrics": 5}'), unbound("settings")),
     "an answer that cannot be read": (
         """UPDATE experiments SET answers = '{"answers": 5}' WHERE experiment_id = :id""",
         "UPDATE experiments SET answers = NULL WHERE experiment_id = :id",
@@ -278,6 +279,7 @@ def test_an_experiment_that_cannot_be_frozen_is_set_aside_by_name_and_stops_no_o
     assert unfrozen.set_aside()[name] == "experiments"
     assert guilty.get(f"/v1/reward/{beside}/registration").json()["frozen_at"] is not None
     assert named_by_faces(unfrozen, "The policy of this experiment cannot be computed since")
+    assert guilty.get(f"/v1/reward/{name}/registration").status_code == 200
     # It is tried again by a time of its own, and launches no run before.
     unfrozen.sql("DELETE FROM set_aside WHERE experiment_id <> :id")
     with guilty.store.engine.connect() as connection:

@@ -40,7 +40,7 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, 
     (evidence,) = stored.listed()
     assert (result.exit_code, result.stdout) == (0, f"{evidence['experiment_id']}\n")
     assert (evidence["treatment_commit"], evidence["control_commit"]) == ("bbbbbbb", "aaaaaaa")
-    assert result.stderr == STARTS
+    assert result.stderr == STARTS + UNSEEN
     stored.freeze()
     # A block of 5 minutes, the window of 30, and 2 minutes for events that are late.
     said = re.fullmatch(FIRST_LOOK, command(*words).stderr)
@@ -67,6 +67,7 @@ def test_a_registration_says_what_comes_and_what_never_came(stored, command) -> 
 
     # A process adds its counts to the store every few seconds; a payment sent twice came once.
     eventually(heard, seconds=30)
+    assert UNSEEN in command(*words, "--metric", "expansion").stderr
     stored.freeze()
     said = command(*words, "--metric", "expansion").stderr
     assert UNSEEN in said
@@ -82,6 +83,29 @@ def test_a_registration_says_what_comes_and_what_never_came(stored, command) -> 
     checklist = {line["check"]: line for line in stored.get("/v1/reward/checklist").json()}
     assert "page_view (300 an hour)" in checklist["target seen"]["seen"]
     assert "in 14 days" in checklist["canary and control both get traffic"]["seen"]
+
+
+def test_before_the_freeze_a_metric_is_looked_for_by_its_events(stored, command) -> None:
+    refunds = {"sources": ["refunded"], "better": "lower", "margin": 0.2}
+    stored.settings(
+        metrics={"paid": {"sources": ["checkout"]}, "refunds": refunds}, guardrails=["refunds"]
+    )
+    deployed(stored, "aaaaaaa", "bbbbbbb")
+    checkout = {"event": "checkout", "session_id": "s1"}
+    assert stored.post("/v1/events", {"events": [checkout]}).status_code == 202
+    words = ("register", "--commit", "bbbbbbb", "-p", "shop", "--metric", "paid")
+    eventually(lambda: "No `paid`" not in command(*words).stderr, seconds=30)
+    # As the registration was assigned, whatever the settings say since.
+    stored.settings(metrics={"paid": {"sources": ["bought"]}}, guardrails=["error"])
+    assert "`refunds` was never received: a keep will wait a day." in command(*words).stderr
+
+    def checks() -> tuple[bool, bool]:
+        lines = {line["check"]: line["ok"] for line in stored.get("/v1/reward/checklist").json()}
+        return lines["target seen"], lines["guardrails seen"]
+
+    assert checks() == (True, False)
+    stored.freeze()
+    assert checks() == (True, False)
 
 
 def test_a_further_attempt_is_named_with_what_it_needs(stored, command) -> None:
@@ -136,9 +160,9 @@ def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
     stored.deploy("bbbbbbb", 0)
     beside = command("register", "--commit", "ccccccc", "-p", "shop")
     stacked = command("register", "--commit", "ddddddd", "-p", "shop")
-    assert (beside.exit_code, beside.stderr) == (0, STARTS + DEFAULT)
+    assert (beside.exit_code, beside.stderr) == (0, STARTS + DEFAULT + UNSEEN)
     joint = "Its effect is measured together with that of bbbbbbb: the control lacks them too.\n"
-    assert stacked.stderr == f"{STARTS[:-1]} {joint}{DEFAULT}"
+    assert stacked.stderr == f"{STARTS[:-1]} {joint}{DEFAULT}{UNSEEN}"
 
 
 @pytest.mark.parametrize("status", [404, 503])

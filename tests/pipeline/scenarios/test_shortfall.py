@@ -10,6 +10,7 @@ from cli.changes.report import junit, markdown
 from domain.contract import Contract
 from domain.evidence.results import ShareShortfall
 from domain.wording.left_out import CURES
+from domain.wording.warnings import warning_sentences
 from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner
@@ -150,6 +151,48 @@ def test_events_that_name_no_build_are_no_arrivals_of_another(story, commit) -> 
     assert evidence["gates"]["sample_ratio_e"] < 1
     assert (evidence["counts"]["unknown_build"], evidence["counts"]["unknown_commit"]) == (2000, 0)
     assert "unknown_commit" not in evidence["warnings"]
+    story.require_the_counts_to_add_up()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "share", "alive"),
+    also_nightly(
+        [("unrecorded", 0.5, 1), ("without", 0.1, 1), ("unrecorded", 0.1, 0.3)],
+        [("unrecorded", 0.1, 1), ("without", 0.5, 1), ("without", 0.5, 0.3)],
+    ),
+)
+def test_units_of_an_unknown_build_accuse_none_that_keeps_its_share(
+    story, unknown, share, alive
+) -> None:
+    story.canary(share)
+    for commit, part in ((A, 1 - share), (K, share * alive)):
+        story.crowd(commit, start=0, minutes=600, units=round(2000 * part))
+        if unknown == "without":
+            # A second frontend, whose events name no commit, whichever build it is of.
+            story.crowd(None, start=0, minutes=600, units=round(2000 * part))
+    if unknown == "unrecorded":
+        jobs(story, 1200, commit="dddddddd4")
+    story.send()
+    story.goes_on()
+    experiment = story.judged(minutes=DAY)
+    seen = Poll(
+        contract=msgspec.convert(story.contract(experiment), Contract),
+        evidence=story.decoded(experiment),
+    )
+    assert seen.numbers is not None
+    assert (seen.numbers.gates.interacting_because == ()) == (alive == 1)
+    assert seen.contract.guardrail_breaches == (() if alive == 1 else ("arrival",))
+    assert ("is declared" in seen.sentence) == (alive < 1)
+    assert gate(story, "no-breach")["phase"] == ("Successful" if alive == 1 else "Running")
+    if alive < 1:
+        # The share among the builds that are known, also where others came.
+        known = share * alive / (1 - share + share * alive)
+        assert shortfall(seen).seen == pytest.approx(known, abs=0.002)
+    cure = {"unrecorded": "Post each deploy before", "without": "Send the commit with each event"}
+    units = 1200 if unknown == "unrecorded" else round(2000 * (1 - share + share * alive))
+    said = next(each for each in warning_sentences(seen.numbers) if cure[unknown] in each)
+    assert said.startswith(f"{units:,} sessions came with")
+    assert said.replace("'", "’") in Owner(story).page(f"/dashboard/experiments/{experiment}")
     story.require_the_counts_to_add_up()
 
 

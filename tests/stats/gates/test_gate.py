@@ -12,10 +12,10 @@ from scipy.integrate import quad
 
 from domain.metric import DAY
 from domain.policy import Numbers
-from stats.counts.arrivals import Arrivals, Epoch
+from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.sample_ratio import log_one_sided, log_two_sided
+from stats.gates.sample_ratio import log_one_sided, log_two_sided, sample_ratio
 from stats.looks.series import Guardrail, Series
 from tests.stats.conftest import plain_e_value
 
@@ -95,6 +95,39 @@ def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
     treated, others = k.astype(float), (n - k).astype(float)
     for log_e in (log_two_sided(treated, others, 0.3), log_one_sided(treated, others, 0.3)):
         assert np.sum(chance * np.exp(log_e)) == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "alarms"),
+    [
+        # Others' jobs, or a frontend that names no commit in either arm.
+        ((500, 500), 900, False),
+        ((200, 500), 900, True),
+        # The base alone names none, in a frontend of two, or in all.
+        ((500, 250), 250, False),
+        ((500, 0), 500, False),
+        ((200, 0), 500, True),
+    ],
+)
+def test_units_of_an_unknown_build_are_no_evidence_beside_shares_that_are_kept(
+    known, unknown, alarms
+) -> None:
+    nobody = np.zeros((1, 1), dtype=np.int64)
+    reading = sample_ratio(
+        declared(0.5),
+        Arrivals(
+            block=np.zeros(1, dtype=np.int64),
+            treatment=np.array(known[:1]),
+            others=np.array(known[1:]),
+            nameless=UnknownBuilds(
+                units=nobody, named=nobody, treatment=nobody, others=nobody + unknown
+            ),
+        ),
+        at=np.array([DELAY]),
+        block_seconds=300,
+        grace_seconds=120,
+    )
+    assert [reading.alarm[0], reading.log_too_few[0] >= math.log(1000)] == [alarms] * 2
 
 
 def test_the_alarm_stays_also_when_the_shares_even_out(series) -> None:
