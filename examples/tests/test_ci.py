@@ -342,6 +342,7 @@ def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
     experiment = registered(tenant)
+    tenant.settings(act_on_unvouched_breaches=True)
     decided(tenant, experiment, answer)
     ran = acted(runner)
     assert ran.code == 0, ran.log

@@ -143,10 +143,12 @@ def is_caught(tree: Path, test: str) -> bool:
     """Whether a test fails in a copy, run against the modules of that copy."""
     # Whatever its marks; of its forms the short ones come first, and the first failure is enough.
     options = ["-p", "no:cacheprovider", "-m", "", "--maxfail=1", "--tb=line", "-q", "-rf"]
+    # Before the installed packages, which are of the source that is not broken.
+    sources = os.pathsep.join(map(str, (tree, *(tree / "packages").iterdir())))
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, test],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": sources},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
