@@ -1,6 +1,8 @@
 """A read key reads what the project key reads, and changes nothing."""
 
 import re
+from base64 import b64decode
+from typing import Any
 
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import revoke_key
@@ -24,14 +26,19 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         for key in (read_key, project_key)
     )
     if method.lower() == "get" and path.startswith(("/v1/reward", "/v1/places")):
-        result = [
-            _OF_THE_REQUEST.sub("", answer.text.replace(answer.headers["X-Request-Id"], ""))
-            for answer in (by_reader, by_project)
-        ]
         assert by_reader.status_code == by_project.status_code
-        assert result[0] == result[1]
+        assert content(by_reader) == content(by_project)
     else:
         assert (by_reader.status_code, code_of(by_reader)) == (403, "wrong_key_kind")
+
+
+def content(answer: Any) -> str:
+    """What an answer says, whenever it was asked for."""
+    text = answer.text.replace(answer.headers["X-Request-Id"], "")
+    if answer.is_success and "payload" in (document := answer.json()):
+        # The signature of a statement, which names its moment, is of that moment too.
+        text = b64decode(document["payload"]).decode()
+    return _OF_THE_REQUEST.sub("", text)
 
 
 def test_it_signs_in_to_read_until_it_is_revoked(tenant) -> None:
