@@ -16,7 +16,12 @@ from domain.absence import is_null
 class _Diff(click.File):
     """A file, or the word for what git finds."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 (click's signature)
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's signature)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 (click's signature)
         """Opens a file."""
         return value if value == _BY_GIT else super().convert(value, param, ctx)
 

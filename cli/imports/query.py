@@ -217,7 +217,7 @@ class QueryResult:
         column = quoted(member)
         if member == "occurred_at":
             # A clock without a zone is UTC's.
-            may_be_zoned = kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE")
+            may_be_zoned = kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
             clock = (
                 f"timezone('UTC', TRY_CAST({column} AS TIMESTAMPTZ))" if may_be_zoned else column
             )

@@ -143,7 +143,7 @@ def situation(
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
         closed_at: When it was closed by hand; None where it was not.
-        is_past: Whether all its units are history, on which nobody acts.
+        is_past: Whether treatment has no live unit: nobody can act on history.
         trusted: Whether a workflow may act on its breach, whoever may have sent the events.
     """
     known = evidence if isinstance(evidence, Evidence) else None

@@ -134,8 +134,8 @@ def sample_ratio(
         # Units of an unknown build may be of either arm, or of neither: they are evidence only
         # where the known builds do not keep their shares among each other.
         known = replace(arrivals, nameless=None)
-        most = log_evidence(allocation, known, closed=closed, block_seconds=block_seconds).max(0)
-        log_e, log_too_few = np.minimum(log_e, most), np.minimum(log_too_few, most)
+        bound = log_evidence(allocation, known, closed=closed, block_seconds=block_seconds).max(0)
+        log_e, log_too_few = np.minimum(log_e, bound), np.minimum(log_too_few, bound)
     # Until its own block closes a deploy may still be recorded: no look before may speak of it.
     declared = _declared(allocation)[0]
     known_from = declared - declared % block_seconds + block_seconds + grace_seconds

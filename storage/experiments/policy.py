@@ -247,7 +247,7 @@ def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Seque
 def asked_metrics(
     settings: Settings, target: str, named: Sequence[str] | None
 ) -> list[FrozenMetric]:
-    """Returns the target, and guardrails of which no past is asked, as settings define them."""
+    """Returns the target and the guardrails that read no history, as settings define them."""
     names = dict.fromkeys([target, *watched_guardrails(settings, named)])
     by_past = [n for n in names if any(isinstance(x, str) for x in _thresholds(settings, n))]
     return [_definition(settings, n) for n in names if n == target or n not in by_past]

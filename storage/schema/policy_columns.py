@@ -92,8 +92,8 @@ CHECKS_DRAWS = """(
 # The build that users have is its treatment, and stays the base of whatever comes.
 IS_PORTFOLIO = '(x.request @> \'{"metadata": {"portfolio": true}}\')'
 IS_HISTORY = _holds("retrospective")
-# Whether no unit of treatment came live, after the history that the binding knew: then nobody can
-# act on it. Times are compared as text, which a broken binding cannot end.
+# Whether treatment has no unit after the history that the binding knew: nobody can act on such an
+# experiment. Times are compared as text, since a broken binding must not end the statement.
 IS_PAST = f"""({IS_HISTORY} AND NOT EXISTS (
     SELECT FROM block_units AS u WHERE u.experiment_id = x.experiment_id AND u.treatment > 0
       AND to_char(to_timestamp(u.block / 1e6), 'YYYY-MM-DD"T"HH24:MI') COLLATE "C"

@@ -549,7 +549,7 @@ INSERT INTO forgettings
 VALUES (:project_id, clock_timestamp(), :kind, :runtime_events, :revenue_events, :exposures)
 """)
 
-# What is set aside is tried again at the next tick.
+# The next tick tries again what is set aside.
 _RETRY_SOON = text("""
 UPDATE set_aside AS s SET last_tried_at = to_timestamp(0)
 FROM experiments AS x

@@ -79,7 +79,7 @@ class GateReading:
     Attributes:
         units: What gates ask of units, by block; `own` and `others` arrived at a known build.
         nameless: Each name of events that name no build, with the columns of `UnknownBuilds`; the
-            empty name stands for unrecorded commits.
+            empty name holds the events of unrecorded commits.
         pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 

@@ -78,7 +78,7 @@ class SituationReading:
         awaited: The deploy that it waits for; None once that has come.
         acted: The step that was taken after its decision; None where none was.
         trusted: Whether a workflow may act on it, whoever may have sent its events.
-        is_past: Whether all its units are history, on which nobody acts.
+        is_past: Whether treatment has no live unit: nobody can act on history.
     """
 
     situation: Situation

@@ -34,8 +34,8 @@ UNITS_FROM = """greatest(x.starts_at, coalesce(
     (SELECT to_timestamp(min(u.block) / 1e6) FROM block_units AS u
      WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
     (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
-# What an experiment's metrics are read from: its policy; before the freeze, its registration, under
-# the settings that its binding knew.
+# Metrics are read from the policy; before the freeze, from the registration under the settings that
+# its binding knew.
 ASKED = f"""x.target_metric, {JUDGED_METRICS} AS judged, x.request,
     CASE WHEN x.policy IS NULL THEN x.binding END -> 'settings' AS known"""
 _READ = text(f"""

@@ -411,3 +411,19 @@ def test_outcomes_that_have_a_day_and_no_time_are_warned_of(command, orders, tmp
     done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
     assert done.exit_code == 0, done.output
     assert "Warning: all are dated 00:00:00 of their day." in done.output
+
+
+def test_a_time_is_read_in_each_unit_and_zone_that_pandas_writes(
+    shop, command, orders, tmp_path
+) -> None:
+    orders = orders.head(3)
+    times = {*orders["occurred_at"]}
+    for unit in ("s", "ms", "us", "ns"):
+        for zone in (None, "UTC", "America/New_York"):
+            there = orders["occurred_at"].dt.tz_convert(zone).dt.as_unit(unit)
+            named = orders.assign(
+                occurred_at=there, event_id=[f"{unit}{zone}{row}" for row in range(3)]
+            )
+            done = command("outcomes", written(named, tmp_path / "orders.parquet"))
+            assert "3 outcomes read, 3 stored." in done.output, (unit, zone, done.output)
+    assert {*stored(shop)["occurred_at"]} == times

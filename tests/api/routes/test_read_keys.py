@@ -33,7 +33,7 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
 
 
 def content(answer: Any) -> str:
-    """What an answer says, whenever it was asked for."""
+    """Returns an answer without the moment and the id of its request."""
     text = answer.text.replace(answer.headers["X-Request-Id"], "")
     if answer.is_success and "payload" in (document := answer.json()):
         # The signature of a statement, which names its moment, is of that moment too.

@@ -461,7 +461,7 @@ def test_a_canary_without_a_declared_share_is_listed_to_be_taken_back(live, orde
     assert live.get("/v1/reward", params=pending).json()["experiments"] == []
 
 
-# What a history's experiment may say on no face.
+# No face may say these words of history.
 STEPS = ("Take it back", "Ship it", "Leave the canary running", "Go back:", "Go on:", "Don't ship")
 ANSWERS = {"rollback": (0.02, 0.01), "keep": (0.9, 0.01), "abstain": (0.2, 0.12)}
 
@@ -479,7 +479,7 @@ def registered(world: World, answer: str, *, until: float = 6 * HOURS) -> str:
 
 
 def asked(world: World) -> tuple[list[str], set[str]]:
-    """The steps that wait for somebody, and what the gates say by each policy."""
+    """Returns the steps that a workflow may take, and the phase of each gate policy."""
     rows = world.get("/v1/reward", params={"pending": True}).json()["experiments"]
     question = {"treatment_commit": K, "target_metric": "order"}
     gates = {

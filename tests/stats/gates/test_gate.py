@@ -112,7 +112,7 @@ def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
 def test_units_of_an_unknown_build_are_no_evidence_beside_shares_that_are_kept(
     known, unknown, alarms
 ) -> None:
-    nobody = np.zeros((1, 1), dtype=np.int64)
+    zeros = np.zeros((1, 1), dtype=np.int64)
     reading = sample_ratio(
         declared(0.5),
         Arrivals(
@@ -120,7 +120,7 @@ def test_units_of_an_unknown_build_are_no_evidence_beside_shares_that_are_kept(
             treatment=np.array(known[:1]),
             others=np.array(known[1:]),
             nameless=UnknownBuilds(
-                units=nobody, named=nobody, treatment=nobody, others=nobody + unknown
+                units=zeros, named=zeros, treatment=zeros, others=zeros + unknown
             ),
         ),
         at=np.array([DELAY]),
