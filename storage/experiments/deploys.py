@@ -40,7 +40,7 @@ from storage.schema.clock import RECEIVED
 from storage.schema.tables import deploys
 from storage.tenants.settings import lock_project
 
-# GitHub's compare answer names at most so many files.
+# GitHub's compare answer names at most so many files; a longer list is git's own, and whole.
 _FILES_CAP = 300
 NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
 # The SQL of a commit's title, where `d` is its deploy: the first line of its message.
@@ -74,7 +74,7 @@ class DeployRequest:
     @property
     def names_all_files(self) -> bool:
         """Whether its diff names all files that changed."""
-        return len((self.diff or PostedDiff()).get("files", ())) < _FILES_CAP
+        return len((self.diff or PostedDiff()).get("files", ())) != _FILES_CAP
 
     def prepare(self) -> None:
         """Computes the slow parts of a large graph before any lock is taken."""

@@ -231,7 +231,7 @@ class TestADeploy:
         }
 
     def test_of_three_hundred_files_may_affect_more_than_is_known(self, tenant) -> None:
-        for count, complete in ((299, True), (300, False)):
+        for count, complete in ((299, True), (300, False), (301, True)):
             files = [{"filename": f"{n}.ts", "status": "added"} for n in range(count)]
             deploy = tenant.deploy(f"{count:07}", diff={"files": files})
             assert deploy["affected_routes_complete"] is complete
