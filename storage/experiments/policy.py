@@ -13,6 +13,7 @@ import msgspec
 from msgspec import structs
 from sqlalchemy import Row
 
+from domain.figures import counted
 from domain.lineage.returning import ReturningVisitors
 from domain.measure import precision_of
 from domain.metric import (
@@ -342,8 +343,8 @@ def with_thresholds(
         return []
     if history.units < FEWEST_UNITS:
         unwatched.append(
-            f"{name} is not watched yet: {history.units:,} units had a value in the 28 days before,"
-            f" and its quantiles need {FEWEST_UNITS:,}."
+            f"{name} is not watched yet: {counted(history.units, 'unit')} had a value in the 28"
+            f" days before, and its quantiles need {FEWEST_UNITS:,}."
         )
         return []
     frozen: list[FrozenMetric] = []
