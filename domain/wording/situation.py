@@ -165,8 +165,7 @@ def situation(
         current = Situation(state=state, action=Action.WAIT, advice=(_DEPLOY,), sentence=sentence)
     elif builds.missing is None and builds.ending is not None:
         current = _over(builds.ending, contrast_seconds, now)
-        if current.state is State.PROMOTED:
-            current = _breached(current, contract, known, back, trusted=trusted)
+        current = _breached(current, contract, known, back, trusted=trusted)
     else:
         progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now)
         silence = _silence(known, last_unit_at, ran_at, now)
@@ -283,9 +282,8 @@ def _open(
             f"The canary has had its share again since {_time(again)}: this experiment goes on,"
             " with what was measured before."
         )
-        current = structs.replace(
-            current, sentence=" ".join(filter(None, [current.sentence, goes_on]))
-        )
+        said = " ".join(filter(None, [current.sentence, goes_on]))
+        current = structs.replace(current, sentence=said)
     if silence is not None and current.state is not State.STARTING:
         since, silent, step = silence
         again = None if builds.resumed_at is None else current.sentence
@@ -303,6 +301,11 @@ def _breached(
 ) -> Situation:
     """Returns a situation with its most urgent fact: a breach, or a suspicion to act on."""
     action, worse = breach_action(contract, evidence), _worse(contract, evidence)
+    if current.state is State.WITHDRAWN:
+        if action not in _BREACHED:
+            return current
+        said = f"{worse}. {current.sentence}"
+        return structs.replace(current, advice=(*current.advice[:1], _REVISE), sentence=said)
     doing, _, _ = back.partition(":")
     steps = [back, f"Then {_REVISE[:1].lower()}{_REVISE[1:]}"]
     if action is Action.REVISE:
@@ -515,11 +518,9 @@ def _over(ending: Takeover, contrast_seconds: int | None, now: datetime) -> Situ
     until = until if until and until > now else None
     state = State.WITHDRAWN if ending.because is EndedBecause.WITHDRAWN else State.PROMOTED
     at = _time(ending.at)
-    done = (
-        f"The canary was withdrawn at {at}"
-        if state is State.WITHDRAWN
-        else f"Everybody has had the change since {at}{promotion_clause(ending)}"
-    )
+    done = f"Everybody has had the change since {at}{promotion_clause(ending)}"
+    if state is State.WITHDRAWN:
+        done = f"The canary was withdrawn at {at}"
     end = f"; it ends at {_time(until)} at the earliest" if until else ""
     sentence = f"{done}, so what comes now is not compared{end}."
     steps = ("Nothing to do: what was measured before may still give an answer.", _AGAIN[state])
@@ -549,6 +550,8 @@ def _when_ended(
     margin = None if evidence is None else evidence.policy.futility_margin
     if margin is not None and ended is EndedBecause.FUTILITY:
         return [_ENDED[ended].format(too_small(margin))]
+    if ended is EndedBecause.WITHDRAWN and breach_action(contract, evidence) in _BREACHED:
+        return [_REVISE]
     again = "To measure the change after all, post its deploy and register it again."
     return [again if ended is None else _ENDED[ended]]
 
