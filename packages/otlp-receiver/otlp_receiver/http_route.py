@@ -7,14 +7,23 @@ from itertools import islice
 
 from domain.route import RouteTable, canonical_route, is_expression
 
+# Go writes a method and a host before the pattern, Rocket and Micronaut the query behind it.
+_AROUND = re.compile(r"^[A-Z]+ [^/]*|\?(?:<|[\w.-]+=).*$|\{[?&][^{}]*\}$")
+# Spring, chi, ASP.NET, Slim and Symfony write an expression, a converter or a default behind it.
+_CONSTRAINT = re.compile(
+    r"\{[\s!]*(\w+)\s*(?:=[^{}]*|<[^<>]*>(?:\?[^{}]*)?"
+    r"|:(?!path\})(?:[^{}]|\{{1,2}[^{}]*\}{1,2})*?(\??))?\}"
+)
 # Express 5 and Rails write an optional part in brackets, Django's expressions with a question mark,
-# Express 4, Hono and Laravel behind the parameter.
+# Express 4, Hono and Laravel behind the parameter, Slim and SvelteKit in square brackets.
 _OPTIONAL = (
     re.compile(r"\{(?P<part>[/.-][^{}]*)\}"),
     re.compile(r"\((?P<part>[./]:?\w[^()?]*)\)"),
     re.compile(r"\(\?:(?P<part>[^()]*)\)\?"),
     re.compile(r"(?P<part>/:\w+)\?"),
     re.compile(r"/\{(?P<name>\w+)\?\}"),
+    re.compile(r"\[(?P<part>/[^\[\]]*)\]"),
+    re.compile(r"/\[\[(?P<name>\w+)(?:=\w+)?\]\]"),
 )
 _PARAMETERS = (
     # Flask and Django: <int:pk>; a path takes several segments.
@@ -22,19 +31,29 @@ _PARAMETERS = (
     (re.compile(r"(?<!\?)(?<!\?P)<(?:[^<>:]*:)?(\w+)>"), r"{\1}"),
     # Express 4, Fastify and Hono: a parameter with its expression.
     (re.compile(r":(\w+)(?:\((?!\.\*)[^()]*\)|\{[^{}]*\})"), r":\1"),
-    # A rest: Express 5 and Gin *name, ASP.NET {*name}, Go {name...}, Koa (.*), Spring **.
-    (re.compile(r"(?<=/)(?:\{\*+(\w+)\}|\{(\w+)\.\.\.\}|\*(\w+)|\(\.\*\)|\*\*)"), r"{\1\2\3:path}"),
+    # A rest: Express 5 and Gin *name, ASP.NET {*name}, Go {name...}, Hapi {name*}, Rocket <name..>,
+    # Nuxt **:name, Koa (.*), Spring **.
+    (
+        re.compile(
+            r"(?<=/)(?:\{[*+]+(\w+)\}|\{(\w+)(?:\.\.\.|\*\d*)\}|\*(?:\*:)?(\w+)|<(\w+)\.\.>"
+            r"|\(\.\*\)|\*\*)"
+        ),
+        r"{\1\2\3\4:path}",
+    ),
     (re.compile(r"\{:path\}"), "{rest:path}"),
-    # Spring, chi and ASP.NET: {id:int}, {id:[0-9]+}.
-    (re.compile(r"\{(\w+):(?!path\})[^{}]*\}"), r"{\1}"),
     (re.compile(r"\{\$\}"), ""),
 )
 # A sender chooses the text: its length and its optional parts bound the cost of a translation.
 _LONGEST, _MOST_FORMS = 512, 16
-_ANCHORS = re.compile(r"^\^|(?:/\?)?(?:\$|\\Z)$")
+_ANCHORS = re.compile(r"^\^|(?:/\?)?(?:\$|\\Z)$|/\?$")
 _GROUP = re.compile(r"\((?:\?P?<(?P<name>\w+)>|\?:)?(?:[^()\\\[]|\\.|\[[^\]]*\])*\)")
 _ESCAPED = re.compile(r"\\([^0-9A-Za-z])")
-_LEFT = re.compile(r"[\\^$?|+()]")
+# What graphs write of a parameter, and of a group that is no part of the path. Where more is left
+# of a framework's language, the pattern is none of a graph's.
+_GRAPH_FORM = re.compile(
+    r"\[\[\.{3}[^\[\]]+\]\]|\[[^\[\]]+\]|:\w+[*+]?|\{[\w-]+(?::path)?\}|/\([\w@.-]+\)(?=/)|(?<=/)\*(?=/|$)"
+)
+_LEFT = re.compile(r"[\\^$?|+*()<>{}\[\]\s]")
 
 
 def graph_route(route: str, path: str) -> str | None:
@@ -74,6 +93,9 @@ def _translated(route: str, path: str) -> str | None:
         mounted = any(RouteTable([f"{form}/{{rest:path}}"]).match(path) for form in forms)
         if fitting or mounted or len(forms) != 1:
             return fitting or path
+        if not route.startswith("/") and not RouteTable([f"/{{at:path}}{forms[0]}"]).match(path):
+            # The name that Symfony gives a route, or a controller's.
+            return path
     return forms[0] if len(forms) == 1 else None
 
 
@@ -84,11 +106,12 @@ def _forms(route: str) -> Iterator[str]:
         route = route[1:end]
     # Express 5 joins a list by commas.
     for part in route.split(",/") if route.startswith("/") else [route]:
-        unanchored = _ANCHORS.sub("", part) if is_expression(part) else part
-        for form in _without_options(f"/{unanchored.lstrip('/')}"):
+        plain = (_ANCHORS if is_expression(part) else _AROUND).sub("", part)
+        named = _CONSTRAINT.sub(r"{\1\2}", plain)
+        for form in _without_options(f"/{named.lstrip('/')}"):
             pattern = _pattern(form)
-            if not _LEFT.search(pattern):
-                yield pattern
+            if not _LEFT.search(_GRAPH_FORM.sub("", pattern)):
+                yield canonical_route(pattern)
 
 
 def _without_options(route: str) -> Iterator[str]:
@@ -107,7 +130,7 @@ def _without_options(route: str) -> Iterator[str]:
 def _pattern(route: str) -> str:
     for parameter, form in _PARAMETERS:
         route = parameter.sub(form, route)
-    return canonical_route(_groups(route) if is_expression(route) else route)
+    return _groups(route) if is_expression(route) else route
 
 
 def _groups(route: str) -> str:

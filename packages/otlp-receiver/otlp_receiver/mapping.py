@@ -12,7 +12,7 @@ from domain.absence import is_nobody, is_nothing, is_null
 from domain.lineage.flag import COMMIT_FLAG
 from domain.millionths import VALUE_RULE
 from otlp_receiver.http_route import graph_route
-from otlp_receiver.record import ADDRESSES, LogRecord, Scalar, Span, path_of
+from otlp_receiver.record import ADDRESSES, HTTP_CODES, RPC_CODES, LogRecord, Scalar, Span, path_of
 
 # The event of an evaluated flag, and its name before OpenTelemetry 1.29.
 EVALUATION = "feature_flag.evaluation"
@@ -45,7 +45,7 @@ _FAILURE = "error.type"
 NAMES = frozenset(
     {name for names in ATTRIBUTES.values() for name in names}
     | {_KEY, *_RESULTS, _UNIT, _REASON, _FAILURE}
-    | {"http.response.status_code", "http.status_code", "service.name", "service.instance.id"}
+    | {*HTTP_CODES, *RPC_CODES, "service.name", "service.instance.id"}
 )
 
 # A `service.version` such as 1.4.2 names no commit, nor does 20261128, a date. `git describe` and

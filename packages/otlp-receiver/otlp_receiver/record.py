@@ -8,6 +8,13 @@ from api.wire.problem import Problem
 
 # Attributes with the address of a request: the conventions before 1.21 had other names.
 ADDRESSES = ("url.path", "http.target", "http.url", "url.full")
+HTTP_CODES = ("http.response.status_code", "http.status_code")
+RPC_CODES = ("rpc.grpc.status_code", "rpc.response.status_code")
+# Codes of gRPC that OpenTelemetry's conventions take for no error of a server.
+_OF_CALLERS = frozenset(map(str, [1, 3, *range(5, 12), 16])) | {
+    *("CANCELLED", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED"),
+    *("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNAUTHENTICATED"),
+}
 Scalar = str | bool | int | float
 
 # An SDK sends 512 at once, a collector 8192, unless they are configured otherwise.
@@ -52,13 +59,18 @@ class Span:
 
     @property
     def is_failed_request(self) -> bool:
-        """Whether the server failed: its status is an error, and no answer of 4xx.
+        """Whether the server failed: by the code of its answer, else by the span's status.
 
-        OpenTelemetry leaves a 4xx of a server unset; Django marks those that a view raises.
+        OpenTelemetry leaves what the caller did wrong unset of a server; Django marks the 4xx that
+        a view raises, and gRPC for Python whatever is not OK.
         """
-        names = ("http.response.status_code", "http.status_code")
-        codes = (str(self.attributes.get(name)) for name in names)
-        return self.failed and not any(code.startswith("4") for code in codes)
+        rpc, http = (
+            {str(self.attributes[name]).upper() for name in names if name in self.attributes}
+            for names in (RPC_CODES, HTTP_CODES)
+        )
+        if rpc & _OF_CALLERS or any(code.startswith("4") for code in http):
+            return False
+        return self.failed or any(code.startswith("5") for code in http)
 
 
 def path_of(attributes: Mapping[str, Scalar]) -> str:

@@ -182,6 +182,24 @@ ROUTES = [
     ("^(" + "[a]" * 60, "/a", "/a"),
     ("/" + "{a}-" * 60, "/" + "-" * 200, "/" + "{a}-" * 60),
     ("/{from}-{to}", "/a-b", "/{from}-{to}"),
+    # Of frameworks that have no recipe: chi and Spring, ASP.NET, Slim, Symfony.
+    ("/items/{id:[0-9]{1,3}}", "/items/3", "/items/{id}"),
+    (r"items/{id:regex(^\d{{3}}$)}", "/items/123", "/items/{id}"),
+    ("items/{id:int?}", "/items", "/items"),
+    ("{controller=Home}/{action=Index}/{id?}", "/Cart/Show/4", "/{controller}/{action}/{id}"),
+    ("/news[/{year:[0-9]{4}}[/{month}]]", "/news/2026", "/news/{year}"),
+    (r"/blog/{page<\d+>?1}", "/blog/2", "/blog/{page}"),
+    # Rocket, Go, Micronaut, Hapi, Nuxt, SvelteKit.
+    ("/items/<id>/<rest..>?<page>", "/items/3/a/b", "/items/{id}/{rest:path}"),
+    ("GET shop.example/items/{id}", "/items/3", "/items/{id}"),
+    ("/items/{id}{?max,offset}", "/items/3", "/items/{id}"),
+    ("/files/{name*2}", "/files/a/b", "/files/{name:path}"),
+    ("/files/**:name", "/files/a/b", "/files/{name:path}"),
+    ("/items/[[page=integer]]", "/items", "/items"),
+    # Where an application stands below a path; the name that another gives its route.
+    ("items/{item}", "/shop/items/3", "/items/{item}"),
+    ("app_item_show", "/items/3", "/items/3"),
+    ("/items/:id.?:format?", "/items/3", "/items/3"),
 ]
 
 
@@ -192,7 +210,7 @@ def test_a_pattern_of_a_framework_is_the_route_of_a_graph(tenant) -> None:
         )
         for number, (route, path, _) in enumerate(ROUTES, start=1)
     ]
-    foreign = "2 whose http.route no graph can have: their path stands for it"
+    foreign = "3 whose http.route no graph can have: their path stands for it"
     assert receipt(sent(tenant, traces(spans), protobuf=True)) == (0, foreign)
     assert [event.route for event in stored(tenant)] == [route for *_, route in ROUTES]
 
@@ -219,10 +237,22 @@ def test_the_commit_of_a_build_is_read_as_its_tools_write_it(tenant, resource, c
 @pytest.mark.parametrize("name", ["http__response__status_code", "http__status_code"])
 def test_an_answer_of_4xx_is_no_error_of_the_server(tenant, name) -> None:
     codes = (404, 403, 500, 503)
-    spans = [span(c, session__id=f"s-{c}", failed=True, **{name: c}) for c in codes]
+    spans = [span(c, session__id=f"s-{c}", failed=c != 500, **{name: c}) for c in codes]
     sent(tenant, traces(spans), protobuf=True)
     failed = [event.session_id for event in stored(tenant) if event.event == "error"]
     assert failed == ["s-500", "s-503"]
+
+
+@pytest.mark.parametrize("number", [5, "5", "NOT_FOUND"])
+def test_what_a_caller_of_grpc_did_wrong_is_no_error_of_the_server(tenant, number) -> None:
+    name = "rpc__response__status_code" if number == "NOT_FOUND" else "rpc__grpc__status_code"
+    codes = {"s-1": number, "s-2": 13, "s-3": 0}
+    spans = [span(session__id=unit, failed=True, **{name: code}) for unit, code in codes.items()]
+    for place, each in enumerate(spans, start=1):
+        each["traceId"] = f"{place:032x}"
+    sent(tenant, traces(spans), protobuf=True)
+    failed = [event.session_id for event in stored(tenant) if event.event == "error"]
+    assert failed == ["s-2", "s-3"]
 
 
 @KINDS
