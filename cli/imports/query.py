@@ -111,7 +111,8 @@ def _select_of_events(database: duckdb.DuckDBPyConnection, name: str) -> str:
     if plain.endswith(_NDJSON):
         return f"SELECT json FROM read_ndjson_objects({file})"
     is_parquet = plain.endswith(".parquet")
-    source = f"read_parquet({file})" if is_parquet else f"read_csv({file}, sample_size = -1)"
+    # Read as numbers, ids of hexadecimal digits would be those of others: 12e3 and 0x1F.
+    source = f"read_parquet({file})" if is_parquet else f"read_csv({file}, all_varchar = true)"
     names = [row[0] for row in database.execute(f"DESCRIBE FROM {source}").fetchall()]
     _require_members(name, names)
     return f"SELECT {', '.join(quoted(each) for each in names if each in MEMBERS)} FROM {source}"
@@ -124,6 +125,18 @@ def _require_members(source: str, names: list[str]) -> None:
             f"{source} has no column {name_list(missing)}: it has {name_list(names)};"
             " write a query that gives its columns the names of an event's members: docs/import.md"
         )
+
+
+def _moment(column: str, kind: str, text: str) -> str:
+    """Returns a time's SQL as JSON has it; a clock without a zone is UTC's."""
+    clock = column
+    if kind in ("VARCHAR", "JSON") or kind.startswith("ENUM"):
+        # Snowflake writes a space before the zone.
+        clock = f"regexp_replace({text}, ' (Z|[+-]\\d\\d)', '\\1')"
+    if clock != column or kind in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"):
+        clock = f"timezone('UTC', TRY_CAST({clock} AS TIMESTAMPTZ))"
+    clock = f"CAST(TRY_CAST({clock} AS TIMESTAMP) AS VARCHAR)"
+    return f"coalesce(replace({clock}, ' ', 'T') || 'Z', {text})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,14 +228,9 @@ class QueryResult:
     def _value(self, member: str, kind: str) -> str:
         """Returns a column's SQL as JSON has it; what cannot be is left to the API's reader."""
         column = quoted(member)
+        text = f"{column} ->> '$'" if kind == "JSON" else f"trim(CAST({column} AS VARCHAR))"
         if member == "occurred_at":
-            # A clock without a zone is UTC's.
-            may_be_zoned = kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
-            clock = (
-                f"timezone('UTC', TRY_CAST({column} AS TIMESTAMPTZ))" if may_be_zoned else column
-            )
-            text = f"CAST(TRY_CAST({clock} AS TIMESTAMP) AS VARCHAR)"
-            return f"coalesce(replace({text}, ' ', 'T') || 'Z', CAST({column} AS VARCHAR))"
+            return _moment(column, kind, text)
         if member == "value":
             number = f"TRY_CAST({column} AS DOUBLE)"
             finite = f"to_json(CASE WHEN isfinite({number}) THEN {number} END)"
@@ -235,7 +243,6 @@ class QueryResult:
             raise ImportFailedError(f"column {member!r} is a {kind}: name a member of it")
         if kind == "BLOB":
             return self._text_of_bytes(member)
-        text = f"{column} ->> '$'" if kind == "JSON" else f"CAST({column} AS VARCHAR)"
         if member in IDENTIFIERS:
             self._require_exact(member, kind, text)
             return self._identifier(column, kind, text)
@@ -243,12 +250,16 @@ class QueryResult:
 
     def _identifier(self, column: str, kind: str, text: str) -> str:
         """Returns the SQL of an identifier as it was before its column became floating point."""
-        if kind not in (*_EXACT, "VARCHAR", "JSON"):
+        if kind == "BOOLEAN":
+            raise ImportFailedError(f"{column} is true or false, which identifies nobody")
+        if kind not in (*_EXACT, "VARCHAR", "JSON") and not kind.startswith("DECIMAL"):
             return text
         if kind in _EXACT:
             whole = f"CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR)"
             is_whole = f"{column} = trunc({column})"
             return f"CASE WHEN {is_whole} THEN {whole} WHEN NOT isnan({column}) THEN {text} END"
+        # What a program writes into CSV for a gap in a column of numbers.
+        text = f"nullif({text}, 'nan')"
         ((are_whole,),) = self.query(
             f"SELECT bool_and(regexp_full_match({text}, '-?\\d+(\\.0+)?')) FROM result"
         )
@@ -257,6 +268,8 @@ class QueryResult:
     def _require_exact(self, member: str, kind: str, text: str) -> None:
         """Holds that an identifier is text, or a whole number with all its digits."""
         rounded = f"regexp_full_match(trim({text}), {literal(_ROUNDED)})"
+        if kind.startswith("DECIMAL"):
+            return
         if kind in _EXACT:
             rounded = f"abs({quoted(member)}) >= {_EXACT[kind]} AND isfinite({quoted(member)})"
         ((row, number),) = self.query(

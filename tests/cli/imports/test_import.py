@@ -5,6 +5,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -578,6 +579,51 @@ def test_an_id_is_what_it_was_before_its_column_became_floating_point(
     result = load(units([0, 1]).assign(who=ids), query, COMMITS, form=form)
     assert result.exit_code == 0, result.output
     assert {row.session_id for row in stored()} == units_stored
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("851104::DECIMAL(38, 18)", "851104"),
+        ("1445000000000000001::DECIMAL(38, 2)", "1445000000000000001"),
+        ("18446744073709551615::UBIGINT", "18446744073709551615"),
+        ("'s-1 '::ENUM('s-1 ')", "s-1"),
+        ("false", None),
+    ],
+)
+def test_an_id_is_a_whole_number_or_text_in_any_type(load, stored, written, meant) -> None:
+    result = load(
+        units([0]), f"SELECT 'a' AS event, {written} AS session_id, '{AT}' AS occurred_at"
+    )
+    assert (result.exit_code, [row.session_id for row in stored()]) == (
+        (0, [meant]) if meant else (1, [])
+    )
+
+
+def test_ids_of_a_file_of_events_are_read_as_they_are_written(run, stored, tmp_path) -> None:
+    ids = ["12345e10", "12345e11", "0x1F", "31", "007", "7"]
+    lines = [f"page_view,{each},{AT}" for each in ids]
+    (tmp_path / "events.csv").write_text("\n".join(["event,session_id,occurred_at", *lines]))
+    result = run(tmp_path / "events.csv")
+    assert result.exit_code == 0, result.output
+    assert {row.session_id for row in stored()} == {*ids}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "'2026-10-01 01:00:00.000 -0700'",
+        "'2026-10-01 08:00:00.000 Z'",
+        "'2026-10-01 08:00:00 UTC'",
+        """'"2026-10-01T01:00:00-07:00"'::JSON""",
+        "'2026-10-01 01:00:00-07'::ENUM('2026-10-01 01:00:00-07')",
+    ],
+)
+def test_a_time_keeps_its_zone_in_any_type(load, stored, written) -> None:
+    query = f"SELECT 'a' AS event, 's-1' AS session_id, {written} AS occurred_at"
+    result = load(units([0]), query)
+    assert result.exit_code == 0, result.output
+    assert [row.occurred_at for row in stored()] == [datetime(2026, 10, 1, 8, tzinfo=UTC)]
 
 
 def test_members_of_a_member_have_names_and_their_rounded_numbers_are_no_ids(
