@@ -111,18 +111,13 @@ def _step(experiment_id: str) -> str:
 def _problem(problem: Mapping[str, object]) -> str:
     """The detail of an RFC 9457 problem, with the members that it names."""
     errors = problem.get("errors")
-    named = (
-        [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
-    )
-    lines = [f"{_location(error)}: {error.get('detail', '')}" for error in named[:10]]
+    errors = errors if isinstance(errors, list) else []
+    named = [error for error in errors if isinstance(error, dict)]
+    places = [e.get("pointer") or e.get("parameter") or e.get("header") or "" for e in named]
+    lines = [f"{at}: {e.get('detail', '')}" for at, e in zip(places[:10], named, strict=False)]
     detail = str(problem["detail"])
     texts = [detail, *(line for line in lines if line not in detail)]
     return "\n".join(texts)[:TEXT_CHARACTERS]
-
-
-def _location(fault: Mapping[str, object]) -> str:
-    """Returns where a fault is: a pointer into the body, or a name of a parameter or header."""
-    return str(fault.get("pointer") or fault.get("parameter") or fault.get("header") or "")
 
 
 def _advice(fault: ServiceError, code: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -15,7 +16,6 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +32,7 @@ from domain.absence import is_nobody
 from domain.currency import CODES
 from domain.metric import FUNNEL, MONETARY
 from domain.millionths import LARGEST_AMOUNT
+from storage.experiments.serving import AHEAD
 from storage.log.revenue import RecordedRevenue, RevenueEvent, record_revenue
 from storage.tenants.secret import Pseudonyms
 
@@ -148,9 +149,11 @@ class PostedRevenue(RootModel[RevenueEventBatch | RevenueEventBody]):
     ]
 
     @property
-    def events(self) -> Sequence[RevenueEventBody]:
-        """The events in the order of the request."""
-        return self.root.events if isinstance(self.root, RevenueEventBatch) else [self.root]
+    def events(self) -> Mapping[str, RevenueEventBody]:
+        """The events in the order of the request, by their pointers."""
+        if isinstance(self.root, RevenueEventBody):
+            return {"": self.root}
+        return {f"/events/{index}": event for index, event in enumerate(self.root.events)}
 
 
 @router.post(
@@ -173,39 +176,40 @@ async def post_revenue_events(
 ) -> Response:
     """Store all events of the request, or none; an event sent again is a duplicate."""
     shared = runtime(request)
-    faults: list[Fault] = []
-    events = [_stored_form(event, caller, shared.pseudonyms, faults) for event in posted.events]
+    faults = [
+        Fault(at=f"{at}/occurred_at", code="in_the_future", detail="more than 2 minutes ahead")
+        for at, event in posted.events.items()
+        if event.occurred_at - AHEAD > shared.writer.now()
+    ]
+    events = [
+        _stored_form(event, caller, shared.pseudonyms, at, faults)
+        for at, event in posted.events.items()
+    ]
     if faults:
         raise invalid(faults)
 
-    def recording(connection: Connection) -> RecordedRevenue:
-        return record_revenue(connection, caller.project_id, events, history=replay)
-
-    recorded = await shared.store.run(recording)
+    recorded = await shared.store.run(
+        lambda connection: record_revenue(connection, caller.project_id, events, history=replay)
+    )
     if not replay:
-        accepted = zip(events, recorded.accepted, strict=True)
-        shared.admissions.received(
-            caller.project_id, [event.event for event, new in accepted if new]
-        )
+        new = compress(events, recorded.accepted)
+        shared.admissions.received(caller.project_id, [event.event for event in new])
     unknown = [member for event in events for member in event.unknown]
     shared.admissions.lacked(caller.project_id, unknown)
     return answer(_receipt(events, recorded, Counter(unknown)))
 
 
 def _stored_form(
-    event: RevenueEventBody, caller: Caller, pseudonyms: Pseudonyms, faults: list[Fault]
+    event: RevenueEventBody, caller: Caller, pseudonyms: Pseudonyms, at: str, faults: list[Fault]
 ) -> RevenueEvent:
-    project_id, unit, attributes = (
-        caller.project_id,
-        caller.settings.unit_property,
-        event.attributes,
-    )
+    project_id, unit = caller.project_id, caller.settings.unit_property
+    attributes = event.attributes
     user = None if is_nobody(event.user_ref) else pseudonyms.of(project_id, event.user_ref)
     if unit is not None:
         try:
             user, attributes = pseudonyms.of_unit(project_id, unit, attributes or {}, user=user)
         except ValueError as broken:
-            faults.append(Fault(at=f"/attributes/{unit}", code="invalid", detail=str(broken)))
+            faults.append(Fault(at=f"{at}/attributes/{unit}", code="invalid", detail=str(broken)))
     return RevenueEvent(
         idempotency_key=event.idempotency_key,
         event=event.event,

@@ -74,10 +74,6 @@ class FaultShown(Shape):
     detail: str
 
 
-def _lower_case(commit: str) -> str:
-    return commit.lower()
-
-
 def _not_null(commit: str) -> str:
     if is_null(commit):
         raise PydanticCustomError(NULL_COMMIT, NULL_RULE)
@@ -89,10 +85,6 @@ def named(name: NameT) -> NameT:
     if isinstance(name, str) and is_nothing(name):
         raise PydanticCustomError(NO_VALUE, NOTHING_RULE)
     return name
-
-
-def _trimmed(name: str) -> str:
-    return name.strip()
 
 
 def _small(members: dict[str, object]) -> dict[str, object]:
@@ -122,13 +114,13 @@ CODES_OF_NAMES: Mapping[str, LiteralString] = {NAME_RULE: "invalid_name", NOTHIN
 COMMIT_RULE = "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
 _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
 # As a base an id of nothing says that there is none.
-BaseCommit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
+BaseCommit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(str.lower)]
 Commit = Annotated[BaseCommit, AfterValidator(_not_null)]
 PatchId = Annotated[str, Field(pattern="^[0-9a-f]{40}$"), AfterValidator(_not_null)]
 # An identifier or a name, but no word for nothing.
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(named)]
 # A shell or a form may leave spaces around a name that events have without.
-_Trimmed = AfterValidator(_trimmed)
+_Trimmed = AfterValidator(str.strip)
 Environment = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(named), _Trimmed]
 FlagName = Annotated[Name, _Trimmed]
 # In an address: bodies are read without this character.

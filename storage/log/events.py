@@ -140,7 +140,7 @@ class EventColumns:
                 [text or at.isoformat() for text, at in times],
                 _texts(self.commit_sha, str),
                 _texts(self.route, str),
-                _texts(self.pseudonym, _hexadecimal),
+                _texts(self.pseudonym, lambda pseudonym: f"\\x{pseudonym.hex()}"),
                 map(_LETTERS.__getitem__, self.trusted),
                 _texts(self.event_id, str),
                 _texts(self.value, str),
@@ -161,10 +161,6 @@ def _texts(column: Sequence[MemberT | None], as_text: Callable[[MemberT], str]) 
     if column.count(None) == len(column):
         return repeat("")
     return ["" if member is None else as_text(member) for member in column]
-
-
-def _hexadecimal(pseudonym: bytes) -> str:
-    return f"\\x{pseudonym.hex()}"
 
 
 def event_lines(events: Sequence[RuntimeEvent], *, history: bool = False) -> EventLines:

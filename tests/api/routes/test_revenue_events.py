@@ -135,6 +135,17 @@ def test_a_batch_is_stored_whole_or_not_at_all(tenant, revenue_event) -> None:
 
 
 @pytest.mark.requirement("limit.idempotency-scope", "revenue.user_ref")
+@pytest.mark.parametrize("address", [PATH, f"{PATH}?replay=true"])
+def test_an_event_of_the_future_is_refused_by_name_and_makes_no_history(
+    tenant, revenue_event, address
+) -> None:
+    ahead = {**revenue_event, "occurred_at": "2099-01-01T00:00:00Z", "idempotency_key": "k-2"}
+    answer = tenant.post(address, {"events": [revenue_event, ahead]})
+    assert faults(answer) == [("/events/1/occurred_at", "in_the_future")]
+    assert rows(tenant) == []
+    assert faults(tenant.post(address, ahead)) == [("/occurred_at", "in_the_future")]
+
+
 def test_keys_are_of_one_project(tenant, revenue_event) -> None:
     other = tenant.new_project(f"beside {tenant.project.name}")
     for key in (tenant.write, {"X-Service-Project-Key": other.keys["write"]}):
