@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from domain.lineage.serving import ReleaseStep
+from domain.lineage.serving import ReleaseStep, Serving
 from domain.words import EndedBecause
 
 
@@ -48,25 +48,27 @@ def takeovers(
             if step.allocation != 0 or not is_had:
                 over.append((step, _own(step)))
         elif step.allocation == 1 or (step.allocation is None and is_declared):
-            # The lineage of a step is read as it was known when the step was recorded.
-            known = [each for each in steps if each.recorded_at <= step.recorded_at]
-            fate, beside = _fate(
-                step, known, treatment, frozenset(change), patches, control=control
-            )
+            # Lineage is read as known when the step was recorded; its builder knew the treatment.
+            known = [s for s in steps if treatment == s.commit or s.recorded_at <= step.recorded_at]
+            fate, beside = _fate(step, known, treatment, {*change}, patches, control=control)
             if fate is EndedBecause.SUPERSEDED:
                 # Users who had the change have a build without it now.
                 had = last is not None and last.because is EndedBecause.PROMOTED
                 fate = EndedBecause.WITHDRAWN if had else None
             is_news = last is None or (fate is not None and last.because is not fate)
             if is_news and (fate is not None or step.commit != control):
-                takeover = Takeover(
-                    commit=step.commit,
-                    at=step.deployed_at,
-                    because=fate or EndedBecause.SUPERSEDED,
-                    beside=tuple(sorted(beside)),
-                )
-                over.append((step, takeover))
+                fate, others = fate or EndedBecause.SUPERSEDED, tuple(sorted(beside))
+                by, at = step.commit, step.deployed_at
+                over.append((step, Takeover(commit=by, at=at, because=fate, beside=others)))
     return over
+
+
+def is_taken_over(serving: Serving, treatment: str) -> bool:
+    """Tells whether users had a canary's change all at last, or all no more."""
+    base, lineage = serving.history.base(treatment), serving.history.lineage
+    change = lineage(treatment) - (lineage(base) if base else frozenset())
+    over = takeovers(serving.steps, treatment=treatment, control=base, change=change)
+    return any(last and last.because is not EndedBecause.SUPERSEDED for _, last in over[-1:])
 
 
 def _own(step: ReleaseStep) -> Takeover | None:
@@ -81,7 +83,7 @@ def _fate(
     step: ReleaseStep,
     known: Sequence[ReleaseStep],
     treatment: str,
-    change: frozenset[str],
+    change: set[str],
     patches: set[str | None],
     *,
     control: str | None,

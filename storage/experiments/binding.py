@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, or_, select, text, update
 
 from domain.lineage.serving import Serving
+from domain.lineage.takeover import is_taken_over
 from domain.metric import Metric
 from domain.registration import Registration
 from storage.experiments.attempts import Past, read_past
@@ -163,7 +164,7 @@ def scope_of(
         began_at = serving.declared_since(*step)
     if control_commit is None:
         known = history.base
-        if not serving.is_last_step(*step):
+        if not serving.is_last_step(*step) or is_taken_over(serving, treatment):
             # Of a canary that was promoted or withdrawn before it was registered, as in history
             # that is replayed, the builds of when its step began.
             compared = read_serving(connection, *place, at=known_at, until=deploy.deployed_at)
@@ -177,9 +178,8 @@ def scope_of(
         serving = serving.under(history)
     lacking = frozenset[str]() if control is None else history.lineage(control)
     change = sorted(history.lineage(treatment) - lacking)
-    later = None
+    at, later = deploy.deployed_at, None
     if control_commit is None:
-        at = deploy.deployed_at
         later = later_build(connection, *place, treatment, deployed_at=at, serving=serving)
     return asked(
         control_commit=control,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from cli.main import main
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
-from tests.world import DAY
+from tests.world import DAY, A, K
 
 Git = Callable[..., str]
 SQUASH = "merge --squash k;commit -m Squash;tag m"
@@ -120,7 +120,19 @@ def test_what_git_does_to_a_change_is_known_from_its_deploys(
     experiment = story.register(treatment_commit=git("rev-parse", "k"))
     for words in steps.split(";"):
         step(words)
-    assert story.bound(experiment)["situation"]["state"] == state
+    # It is the same to whoever registers it afterwards.
+    late = story.register(treatment_commit=git("rev-parse", "k"), target_metric="late")
+    for bound in (story.bound(experiment), story.bound(late)):
+        control = git("rev-parse", "a")
+        assert (bound["situation"]["state"], bound["control_commit"]) == (state, control)
+
+
+def test_a_build_that_was_recorded_before_the_canary_it_stands_on_promotes_it(story) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy("bbbbbbb2", 1, minutes=60, base=K)
+    story.deploy(K, 0.5, minutes=0, base=A)
+    bound = story.bound(story.register(treatment_commit=K))
+    assert (bound["situation"]["state"], bound["control_commit"]) == ("promoted", A)
 
 
 @pytest.mark.parametrize(
