@@ -1,5 +1,7 @@
 """Absence: whether a value is known, unknown or none, by the words clients write for nothing."""
 
+import re
+
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 # What JavaScript, Python, Ruby and Go make of a value that lacks, and of a client's slip; in an
 # identifier or a name their case and the spaces around them tell nothing. `0` is none of them: it
@@ -16,12 +18,14 @@ WORDS = (
     # As Objective-C, C and Go print nothing, pandas, Java, spreadsheets and Google Analytics write
     # it, and JSON quotes it twice; what JavaScript prints of a value that was not waited for.
     *("(null)", "(nil)", "(none)", "(not set)", "<null>", "<nil>", "<none>", "<NA>", "NaT"),
-    *("%!s(<nil>)", "Optional(nil)", "#N/A", "Invalid Date", "{}", "[]"),
+    *("%!s(<nil>)", "<no value>", "Optional(nil)", "#N/A", "Invalid Date", "{}", "[]"),
     *('"undefined"', '"null"', '""', "'undefined'", "'null'", "''", "\\N", "Optional.empty"),
     *("[object Undefined]", "[object Null]", "[object Promise]", "[object Function]"),
     # Zeros of a UUID with its marks, of a ULID, an ObjectId and a span.
     *(f"{{{ZERO_UUID}}}", f"urn:uuid:{ZERO_UUID}", "0" * 26, "0" * 24, "0" * 16),
 )
+# Of a template that nobody filled in: '${user.id}' of JavaScript, {{ID}}, $ID and %ID% of a shell.
+_UNFILLED = re.compile(r"\$\{.*\}|\{\{.*\}\}|\$\(.*\)|\$[A-Z][A-Z0-9_]*|%[A-Z][A-Z0-9_]*%|<%.*%>")
 NOTHING_RULE = "must be a value, not what a client writes for none, such as `undefined` or `null`"
 NULL_RULE = "must be a commit's id, not what git writes for nothing, such as zeros alone"
 # Digests of nothing: git's empty tree, which scripts name as the base of a first commit, its empty
@@ -49,12 +53,14 @@ NOT_SERVED = frozenset(word for word in _NAMELESS if not {*"'\"\\%"} & set(word)
 
 def is_nothing(name: str) -> bool:
     """Tells whether an identifier or a name is a word for nothing, or blank."""
-    return name.strip().strip(_UNSEEN).strip().lower() in _NAMELESS
+    plain = name.strip().strip(_UNSEEN).strip()
+    return plain.lower() in _NAMELESS or _UNFILLED.fullmatch(plain) is not None
 
 
 def is_nobody(user_ref: str) -> bool:
     """Tells whether a reference to a user is unknown: a word for nothing as written, or blank."""
-    return user_ref in NOBODY or not user_ref.strip().strip(_UNSEEN)
+    plain = user_ref.strip().strip(_UNSEEN)
+    return not plain or user_ref in NOBODY or _UNFILLED.fullmatch(plain) is not None
 
 
 def unit_name(value: object) -> str | None:

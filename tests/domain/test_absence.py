@@ -4,14 +4,23 @@ import pytest
 
 from domain.absence import EMPTY, WORDS, is_nobody, is_nothing, is_null
 
+# Templates that nobody filled in.
+UNFILLED = ["${user.id}", "{{User ID}}", "$SESSION_ID", "%USER%", "$(uuidgen)", "<%= user.id %>"]
+
 
 @pytest.mark.parametrize("word", [*WORDS, "", "  ", "\t\n"])
 def test_a_word_for_nothing_names_nothing_in_any_case_and_between_spaces(word) -> None:
     assert all(is_nothing(form) for form in (word, word.upper(), word.lower(), f"\t{word} "))
 
 
+@pytest.mark.parametrize("template", UNFILLED)
+def test_a_template_that_nobody_filled_in_names_nothing_and_nobody(template) -> None:
+    assert is_nothing(f" {template}\n")
+    assert is_nobody(template)
+
+
 @pytest.mark.parametrize(
-    "name", ["0", "00", "nothing", "null-1", "nan.ru", "no", "false", "-", "N/A"]
+    "name", ["0", "00", "nothing", "null-1", "nan.ru", "no", "false", "-", "N/A", "$pageview"]
 )
 def test_an_id_of_few_characters_is_a_name(name) -> None:
     assert not is_nothing(name)

@@ -118,10 +118,13 @@ def span_drafts(
     units = (unit, *persons) if unit in ATTRIBUTES["session_id"] else (unit,)
     users = (*persons, named)
     texts = {name: _as_id(attributes.get(name, "")) for name in units}
-    name = next(
-        (name for name, text in texts.items() if text and not (name in users and is_nobody(text))),
-        None,
-    )
+    known = [
+        name
+        for name, text in texts.items()
+        if not (is_nobody if name in users else is_nothing)(text)
+    ]
+    # A word for nothing stands for a unit only where no better does: it is refused by name.
+    name = next(iter(known), unit if texts[unit] and unit not in users else None)
     if name is None:
         detail = f"{unit}, as the setting span_unit has it" if len(units) == 1 else _NO_UNIT
         return Fault(at="/session_id", code="missing", detail=detail)
@@ -183,12 +186,16 @@ def _number(value: Scalar) -> Scalar:
 def _exposure(draft: Draft, attributes: Mapping[str, Scalar]) -> Draft | Fault:
     """Returns the draft of an evaluated flag, or that it served no arm."""
     key = as_text(attributes.get(_KEY, ""))
-    value = next((_plain(attributes[name]) for name in _RESULTS if name in attributes), None)
+    values = [_plain(attributes[name]) for name in _RESULTS if name in attributes]
+    value = next(
+        (each for each in values if not is_nothing(as_text(each))), next(iter(values), None)
+    )
     if _FAILURE in attributes or as_text(attributes.get(_REASON, "")).lower() == "error":
         return Fault(at="/flags", code="evaluation_failed", detail="the evaluation failed")
     if not key or value is None:
         return Fault(at="/flags", code="missing", detail=f"{_KEY} and {_RESULTS[0]}")
-    if "session_id" not in draft and (unit := _as_id(attributes.get(_UNIT, ""))):
+    is_known = not is_nothing(str(draft.get("session_id", "")))
+    if not is_known and (unit := _as_id(attributes.get(_UNIT, ""))):
         draft["session_id"] = unit
     if key == COMMIT_FLAG:
         return draft | {"commit": as_text(value)}

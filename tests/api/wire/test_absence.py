@@ -17,7 +17,7 @@ from api.runtime.settings import ApiSettings
 from domain.absence import EMPTY, WORDS, is_nobody, is_null
 from tests.api.otlp.exports import KINDS, attributes, receipt, sent
 
-NOTHING = [*WORDS, "", "  ", "\tNULL ", "none"]
+NOTHING = [*WORDS, "", "  ", "\tNULL ", "none", "${session.id}", "{{Session ID}}"]
 # Of commits alone: elsewhere zeros are an id.
 ZEROS = ["0" * 7, "0" * 40, "0" * 64, "4b825DC", *EMPTY[1::2]]
 _SETTINGS = ApiSettings(database_url="postgresql+psycopg://nobody@/none", secret=b"of the tests")
@@ -281,6 +281,21 @@ def test_spans_of_no_trace_are_not_one_span_sent_again(tenant) -> None:
     for _ in range(2):
         assert tenant.post("/v1/traces", export).status_code == 200
     assert _stored(tenant, "event_id") == [None, None]
+
+
+def test_a_word_for_nothing_gives_way_to_an_attribute_that_says_something(tenant) -> None:
+    members = {"session.id": "undefined", "feature_flag.context.id": "s-1"}
+    members |= {"feature_flag.key": "cart", "feature_flag.result.value": ""}
+    members |= {"feature_flag.result.variant": "new"}
+    record = {"eventName": "feature_flag.evaluation", "attributes": attributes(members)}
+    answer = tenant.post("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]})
+    assert receipt(answer)[0] == 0
+    assert (_stored(tenant, "session_id"), _stored(tenant, "flags")) == (["s-1"], [{"cart": "new"}])
+    unit = {"session.id": "null", "user.id": "undefined", "enduser.id": "ada"}
+    span = {"traceId": "1" * 32, "spanId": "1" * 16, "kind": 2, "attributes": attributes(unit)}
+    answer = tenant.post("/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    assert receipt(answer)[0] == 0
+    assert [len(name) for name in _stored(tenant, "session_id")] == [3, 64]
 
 
 @pytest.mark.parametrize("reason", ["error", "ERROR"])
