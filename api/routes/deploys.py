@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Query
-from pydantic import Discriminator, Field, Tag, field_serializer
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_serializer
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -104,13 +105,17 @@ class Diff(OpenShape):
 
     def document(self) -> PostedDiff:
         """Returns the stored part of the diff."""
-        base = (
-            self.base_commit.sha if isinstance(self.base_commit, NamedCommit) else self.base_commit
-        )
+        posted = self.base_commit
+        base = posted.sha if isinstance(posted, NamedCommit) else posted
         files = [file.model_dump(exclude_none=True) for file in self.files]
-        is_named = base is not None and not is_null(base)
-        named = {"base_commit": base} if is_named else {}
+        named = {} if base is None or is_null(base) else {"base_commit": base}
         return msgspec.convert({**named, "files": files}, PostedDiff)
+
+
+def _told_apart(share: float) -> float:
+    if share not in (0, 1) and not 1e-6 <= share <= 1 - 1e-6:
+        raise PydanticCustomError("out_of_range", "must be 0, 1, or a millionth from both at least")
+    return share
 
 
 class Deploy(Shape):
@@ -121,7 +126,7 @@ class Deploy(Shape):
     deployed_at: Moment | None = Field(default=None, description="By default now.")
     graph: StaticGraph | None = None
     diff: Diff | None = None
-    allocation: Annotated[float, Field(ge=0, le=1)] | None = Field(
+    allocation: Annotated[float, Field(ge=0, le=1), AfterValidator(_told_apart)] | None = Field(
         default=None, description="Share of units that the router sends to this commit."
     )
 

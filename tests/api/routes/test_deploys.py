@@ -297,6 +297,9 @@ class TestADeploy:
             ({"commit": {}}, [("/commit/sha", "missing")]),
             ({"commit": {"sha": "f" * 65}}, [("/commit/sha", "string_pattern_mismatch")]),
             ({"allocation": 1.01}, [("/allocation", "less_than_equal")]),
+            # No arithmetic tells these from none, and from all.
+            ({"allocation": 1e-300}, [("/allocation", "out_of_range")]),
+            ({"allocation": 1 - 1e-12}, [("/allocation", "out_of_range")]),
             ({"allocation": -0.1}, [("/allocation", "greater_than_equal")]),
             ({"environment": ""}, [("/environment", "string_too_short")]),
             ({"diff": {"base_commit": "x"}}, [("/diff/base_commit", "string_pattern_mismatch")]),
