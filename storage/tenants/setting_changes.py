@@ -81,14 +81,16 @@ def _composed(value: object) -> object:
 
 
 def _require_names(settings: Settings) -> None:
-    """Refuses names that no event can have."""
-    named = [("/default_metric", settings.default_metric)]
+    """Refuses names that no event and no property can have."""
+    members = ("default_metric", "unit", "span_event", "span_unit")
+    named = [(f"/{member}", getattr(settings, member)) for member in members]
+    named += [(f"/segments/{place}", name) for place, name in enumerate(settings.segments)]
     named += [(f"/guardrails/{place}", name) for place, name in enumerate(settings.guardrails)]
     for metric, definition in settings.metrics.items():
-        named.append(("/metrics/*", metric))
+        sources = enumerate(definition.sources or ())
         named += [
-            (f"/metrics/*/sources/{place}", name)
-            for place, name in enumerate(definition.sources or ())
+            ("/metrics/*", metric),
+            *((f"/metrics/*/sources/{n}", name) for n, name in sources),
         ]
     for pointer, name in named:
         try:

@@ -46,6 +46,10 @@ pytestmark = pytest.mark.shared_store
             "the rate of JPY is 1e-09: above 0, below 90000, of at most 8 decimals",
         ),
         ("alpa = 0.1", "there is no member `alpa`; there are default_metric, metrics"),
+        *(
+            (line, "a name must be a value, not what a client writes for none")
+            for line in ('unit = "undefined"', 'segments = ["null"]', 'span_unit = "${ID}"')
+        ),
     ],
 )
 def test_a_refused_setting_is_named_and_an_unknown_one_has_the_known_beside_it(
