@@ -48,9 +48,9 @@ from api.runtime.settings import ApiSettings
 from api.runtime.state import Runtime, runtime
 from api.runtime.store import Store
 from api.wire.document import document
-from api.wire.envelope import Envelope, Failed
+from api.wire.envelope import Envelope, Failed, problem_response
 from api.wire.meters import Meters
-from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
+from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid
 from api.wire.shape import code, detail
 from api.wire.signature import Signatures
 from storage.log.events import EventWriter

@@ -89,6 +89,9 @@ class MissingDeploy(Document, frozen=True, kw_only=True):
             " likely."
         ),
     ]
+    unshared: Annotated[
+        bool, Meta(description="Whether it is deployed here, and never had a share of the traffic.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from api.wire.documentation import json_body, reading
 from api.wire.shape import NO_NUL, Commit, EnvironmentInQuery, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
 from domain.wording.registration import HISTORY
-from domain.wording.situation import is_taken_back, leads
+from domain.wording.situation import leads
+from domain.words import EndedBecause, State
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
 from storage.releases.commit_experiments import experiments_of_commit
@@ -158,10 +159,18 @@ async def _judge(
 def _as_of_now(judged: Judgment, current: SituationReading) -> str:
     """Returns the reason, in view of a withdrawal since the last look."""
     because = judged.because
-    is_gone = is_taken_back(current.situation, current.evidence, current.acted)
+    is_gone = _is_taken_back(current)
     if is_gone or leads(current.situation):
         because = because.replace("Go on:", "Look before you go on:")
     return because.replace("Go back:", "Already taken back:") if is_gone else because
+
+
+def _is_taken_back(current: SituationReading) -> bool:
+    """Tells whether the change was withdrawn from all users, so that no gate asks for it."""
+    ended = None if current.evidence is None else current.evidence.ended_because
+    withdrawn = current.acted is not None and current.acted.word == "withdrawn"
+    over = EndedBecause.WITHDRAWN is ended or current.situation.state is State.WITHDRAWN
+    return withdrawn or over
 
 
 @router.get(

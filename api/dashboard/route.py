@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import HOME, SignInNeededError
-from api.wire.problem import CODES, Problem, problem_response
+from api.wire.envelope import problem_response
+from api.wire.problem import CODES, Problem
 from api.wire.unhandled_error import unhandled_error
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Refusal

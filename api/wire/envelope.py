@@ -22,7 +22,7 @@ from api.wire.documentation import PlainRoute
 from api.wire.event_batch import EVENTS_PATH
 from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
-from api.wire.problem import PROTOCOL_FORMS, Problem, problem_response
+from api.wire.problem import PROTOCOL_FORMS, Problem, problem_document
 from api.wire.unhandled_error import unhandled_error
 
 _access = logging.getLogger("api.access")
@@ -264,3 +264,16 @@ def accepts_json(headers: Headers) -> bool:
         if kind in admitted:
             return admitted[kind]
     return False
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """Returns the answer to a failed request, in the form of the protocol that it speaks."""
+    form = PROTOCOL_FORMS.get(request.scope["path"])
+    if form and request.method == "POST":
+        return form(request, problem)
+    return Response(
+        problem_document(problem, request.state.request_id),
+        status_code=problem.status,
+        headers=problem.headers,
+        media_type="application/problem+json",
+    )

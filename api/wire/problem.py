@@ -132,16 +132,3 @@ def problem_document(problem: Problem, request_id: str) -> bytes:
         document["errors"] = [fault.document() for fault in problem.faults[:_MOST_FAULTS]]
     # ASCII, so that whatever a member's name holds can be sent.
     return json.dumps(document).encode("ascii")
-
-
-def problem_response(request: Request, problem: Problem) -> Response:
-    """Returns the answer to a failed request, in the form of the protocol that it speaks."""
-    form = PROTOCOL_FORMS.get(request.scope["path"])
-    if form and request.method == "POST":
-        return form(request, problem)
-    return Response(
-        problem_document(problem, request.state.request_id),
-        status_code=problem.status,
-        headers=problem.headers,
-        media_type="application/problem+json",
-    )

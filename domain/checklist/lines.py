@@ -424,6 +424,9 @@ def _without_units(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment
     name = experiment.experiment_id
     if not experiment.bound:
         fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
+        if experiment.unshared:
+            fix = "Post its first share: `deploy-reward deploy SHA --allocation SHARE`."
+            return None, f"{name}: its canary has no share of the traffic yet.", fix
         return None, f"{name} waits for its deploy{_elsewhere(experiment)}.", fix
     if experiment.newest_block is None:
         seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."

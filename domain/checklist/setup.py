@@ -95,6 +95,7 @@ class OpenExperiment:
     treatment: str | None
     bound: bool
     elsewhere: Sequence[str]
+    unshared: bool
     metric: str
     sources: Sequence[str]
     never_received: Sequence[str]

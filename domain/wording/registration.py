@@ -47,6 +47,8 @@ def late_start_sentence(registration: RegistrationAnswer) -> str | None:
 def awaited_sentence(awaited: MissingDeploy, environment: str) -> str:
     """Returns which deploy an experiment waits for."""
     commit, elsewhere, nearest = awaited.commit, awaited.elsewhere, awaited.nearest
+    if awaited.unshared:
+        return "It has no share of the traffic yet. It starts with its first."
     if commit is None:
         return f"It starts with the next deploy to {environment}."
     so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""

@@ -232,15 +232,6 @@ def leads(current: Situation) -> bool:
     return current.state in _GONE or breached or current.silent_since is not None
 
 
-def is_taken_back(
-    current: Situation, evidence: AnyEvidence | None, acted: ReleaseStep | None
-) -> bool:
-    """Tells whether the change was withdrawn from all users, so that no face asks for it."""
-    ended = None if evidence is None else evidence.ended_because
-    withdrawn = acted is not None and acted.word == "withdrawn"
-    return withdrawn or EndedBecause.WITHDRAWN is ended or current.state is State.WITHDRAWN
-
-
 def _due(evidence: Evidence, now: datetime) -> datetime | None:
     """Returns when an answer is expected; None where that is unknown, or has passed."""
     at = evidence.sessions.projected_decision_at

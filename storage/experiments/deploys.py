@@ -240,7 +240,10 @@ def _record(
         )
         .returning(deploys),
     )
-    bound = bind_waiting(connection, project_id, deploy, bound_at=recorded_at)
+    bound: dict[str, str | None] = {}
+    # A deploy to nobody starts nothing.
+    if request.allocation != 0:
+        bound = bind_waiting(connection, project_id, deploy, bound_at=recorded_at)
     announce()
     receipt.deploys.append(deploy.deploy_id)
     receipt.commits.add(sha)
@@ -423,3 +426,9 @@ ARRAY(
     ORDER BY d.environment
 )
 """
+# Whether the commit of a waiting experiment x is deployed in its environment, to nobody so far.
+UNSHARED = """coalesce(x.deploy_id IS NULL AND (
+    SELECT bool_and(coalesce(d.allocation = 0, false)) FROM deploys AS d
+    WHERE d.project_id = x.project_id AND d.environment = x.environment
+      AND d.withdrawn_at IS NULL AND d.commit_sha = x.treatment_commit
+), false)"""

@@ -18,7 +18,7 @@ from domain.metric import SLOW
 from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.attempts import OpenExperiment
-from storage.experiments.binding import bound_columns, remember_control, scope_of
+from storage.experiments.binding import Scope, bound_columns, remember_control, scope_of
 from storage.experiments.commit_ids import EVER, commit_named, commits_meant, the_commit, whole_id
 from storage.experiments.deploy_record import StoredDeploy, read_deploys
 from storage.experiments.deploys import Receipt
@@ -79,6 +79,11 @@ def register(
     metric = request.target_metric or settled_metric(connection, project_id, settings)
     require_target(settings, metric, request.value_per_conversion)
     deploy = _deploy(connection, project_id, request)
+    if deploy is not None and _is_to_nobody(deploy, request):
+        # It stands for the steps that give its commit a share: they may be to come.
+        own, where = deploy.commit_sha, deploy.environment
+        request = replace(request, deploy_id=None, treatment_commit=own, environment=where)
+        deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
     if request.target_metric is None:
@@ -89,18 +94,9 @@ def register(
     if (known := scope.past.known) is not None:
         _require_same(known, request, settings=settings, control_commit=scope.control_commit)
         return _registered_again(connection, known, request)
-    if scope.later_build is not None:
-        raise Invalid(
-            "no_change",
-            f"{nothing_to_judge(deploy.commit_sha, scope.later_build)}: name the canary's commit",
-            pointer="/treatment_commit",
-        )
-    if not scope.change:
-        raise Invalid(
-            "no_change",
-            "the treatment carries no change that the control lacks: nothing can be measured",
-            pointer="/control_commit" if request.control_commit else "/treatment_commit",
-        )
+    _require_change(scope)
+    if _is_to_nobody(deploy, request):
+        return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
     bound = bound_columns(connection, scope, chose_guardrails="guardrails" in project.settings)
     registered = _insert(
         connection, project_id, request, receipt=receipt, target_metric=metric, **bound
@@ -108,6 +104,22 @@ def register(
     if registered.bound_at is not None:
         remember_control(connection, project_id, scope, recorded_at=registered.bound_at)
     return registered
+
+
+def _is_to_nobody(deploy: StoredDeploy, request: Registration) -> bool:
+    return deploy.allocation == 0 and request.treatment_flag is None
+
+
+def _require_change(scope: Scope) -> None:
+    """Refuses a treatment in which nothing is to be judged."""
+    reason, of = None, "/control_commit" if scope.request.control_commit else "/treatment_commit"
+    if scope.later_build is not None:
+        judged = nothing_to_judge(scope.deploy.commit_sha, scope.later_build)
+        reason, of = f"{judged}: name the canary's commit", "/treatment_commit"
+    elif not scope.change:
+        reason = "the treatment carries no change that the control lacks: nothing can be measured"
+    if reason is not None:
+        raise Invalid("no_change", reason, pointer=of)
 
 
 def _deploy(connection: Connection, project_id: int, request: Registration) -> StoredDeploy | None:
@@ -145,8 +157,8 @@ _NEWEST_DEPLOY = text(f"""
 {_DEPLOYS} AND environment = :environment ORDER BY deployed_at DESC, recorded_at DESC LIMIT 1
 """)
 # Of each commit that an id may mean the last step of its ramp, whether or not it was withdrawn or
-# promoted since; of a commit that never was a canary the first deploy. Exposure begins with the
-# first step of that ramp.
+# promoted since; of a commit that never was a canary the first deploy to anybody. Exposure begins
+# with the first step of that ramp.
 _LAST_STEPS = text(f"""
 SELECT d.*, ids.commit_sha AS known, ids.id, ids.recorded_at AS known_at
 FROM commit_ids AS ids LEFT JOIN LATERAL (
@@ -154,7 +166,7 @@ FROM commit_ids AS ids LEFT JOIN LATERAL (
     ORDER BY coalesce(allocation > 0 AND allocation < 1, false) DESC,
         CASE WHEN allocation > 0 AND allocation < 1 THEN deployed_at END DESC,
         CASE WHEN allocation > 0 AND allocation < 1 THEN recorded_at END DESC,
-        deployed_at, recorded_at
+        allocation IS DISTINCT FROM 0 DESC, deployed_at, recorded_at
     LIMIT 1
 ) AS d ON true
 WHERE ids.project_id = :project_id

@@ -6,22 +6,20 @@ from dataclasses import asdict, fields
 from sqlalchemy import Connection, text
 
 from domain.checklist.admissions import Admissions
-from storage.postgres.rows import value_of
 
 # The checklist asks for a quarter of an hour; a little more, so that a line turns back by itself.
 _KEPT = "30 minutes"
-WINDOW = "15 minutes"
-_NEWEST = ("reason", "lacking")
-_COUNTS = [field.name for field in fields(Admissions) if field.name not in _NEWEST]
+NEWEST = ("reason", "lacking")
+COUNTED = [field.name for field in fields(Admissions) if field.name not in NEWEST]
 
 _ADD = text(f"""
-INSERT INTO admissions AS a (project_id, minute, {", ".join([*_NEWEST, *_COUNTS])})
+INSERT INTO admissions AS a (project_id, minute, {", ".join([*NEWEST, *COUNTED])})
 VALUES (
-    :project_id, date_trunc('minute', clock_timestamp()), :{", :".join([*_NEWEST, *_COUNTS])}
+    :project_id, date_trunc('minute', clock_timestamp()), :{", :".join([*NEWEST, *COUNTED])}
 )
 ON CONFLICT (project_id, minute) DO UPDATE
-SET {", ".join(f"{name} = coalesce(excluded.{name}, a.{name})" for name in _NEWEST)},
-    {", ".join(f"{name} = a.{name} + excluded.{name}" for name in _COUNTS)}
+SET {", ".join(f"{name} = coalesce(excluded.{name}, a.{name})" for name in NEWEST)},
+    {", ".join(f"{name} = a.{name} + excluded.{name}" for name in COUNTED)}
 """)
 
 
@@ -39,18 +37,3 @@ _PRUNE = text(f"""
 DELETE FROM admissions
 WHERE project_id = :project_id AND minute < statement_timestamp() - interval '{_KEPT}'
 """)
-
-_LAST = "(array_agg({0} ORDER BY minute DESC) FILTER (WHERE {0} IS NOT NULL))[1]"
-_READ = text(f"""
-SELECT {", ".join(f"sum({name})::bigint AS {name}" for name in _COUNTS)},
-    {", ".join(f"{_LAST.format(name)} AS {name}" for name in _NEWEST)}
-FROM admissions
-WHERE project_id = :project_id AND minute > statement_timestamp() - interval '{WINDOW}'
-HAVING count(*) > 0
-""")
-
-
-def read_admissions(connection: Connection, project_id: int) -> Admissions | None:
-    """Returns the counts of a project in the last quarter of an hour; None of a silent project."""
-    row = connection.execute(_READ, {"project_id": project_id}).one_or_none()
-    return None if row is None else value_of(Admissions, row)

@@ -28,12 +28,3 @@ class Invalid(Refusal):
     def __init__(self, code: str, detail: str, *, pointer: str) -> None:
         super().__init__(code, detail)
         self.pointer = pointer
-
-
-def unknown_to_the_store(experiment_id: str) -> Missing:
-    """Returns the refusal of an experiment that no project of a command's store has."""
-    return Missing(
-        "unknown_experiment",
-        f"there is no experiment {experiment_id} in this store: the dashboard lists those of a"
-        " project; --data-dir or SERVICE_DATABASE_URL names another store",
-    )

@@ -10,7 +10,7 @@ from domain.policy import FrozenAnswer
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import SECOND
 from storage.postgres.engine import SCHEMA
-from storage.postgres.refusal import unknown_to_the_store
+from storage.postgres.refusal import Missing
 from storage.schema.partitions import existing_days, partition_name
 from storage.schema.tables import experiments
 from storage.upkeep.gone_events import days_dropped
@@ -124,3 +124,12 @@ def experiments_of_project(connection: Connection, project_id: int) -> set[str]:
     """Returns the identifiers of a project's experiments."""
     query = select(experiments.c.experiment_id).where(experiments.c.project_id == project_id)
     return set(connection.execute(query).scalars())
+
+
+def unknown_to_the_store(experiment_id: str) -> Missing:
+    """Returns the refusal of an experiment that no project of a command's store has."""
+    return Missing(
+        "unknown_experiment",
+        f"there is no experiment {experiment_id} in this store: the dashboard lists those of a"
+        " project; --data-dir or SERVICE_DATABASE_URL names another store",
+    )

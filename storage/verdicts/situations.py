@@ -15,7 +15,7 @@ from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.situation import as_of_now, situation
-from storage.experiments.deploys import ELSEWHERE
+from storage.experiments.deploys import ELSEWHERE, UNSHARED
 from storage.experiments.serving import control_states
 from storage.schema.encoding import SIGHTINGS
 from storage.schema.policy_columns import CONTRAST_SECONDS, IS_PAST, JUDGED_METRICS
@@ -60,7 +60,7 @@ LAST_UNIT_AT = """(
 _READ = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
     x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
-    {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
+    {ELSEWHERE} AS elsewhere, {UNSHARED} AS unshared, {ARRIVALS} AS arrivals, {ACTED} AS acted,
     {LAST_UNIT_AT} AS last_unit_at, x.closed_at, {IS_PAST} AS is_past,
     x.bound_at IS NOT NULL AND x.frozen_at IS NULL AS starting,
     (SELECT succeeded_at FROM ticks) AS ran_at
@@ -148,8 +148,12 @@ def _current(
 ) -> SituationReading:
     awaited, acted = None, _acted_step(row.acted, commit=row.treatment_commit)
     if row.deploy_id is None and not contract.decided:
-        elsewhere = tuple(row.elsewhere)
-        awaited = MissingDeploy(commit=row.treatment_commit, elsewhere=elsewhere, nearest=nearest)
+        awaited = MissingDeploy(
+            commit=row.treatment_commit,
+            elsewhere=tuple(row.elsewhere),
+            nearest=None if row.unshared else nearest,
+            unshared=row.unshared,
+        )
     current = situation(
         contract,
         evidence,

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import MIN_CROSSINGS
+from domain.checklist.admissions import Admissions
 from domain.checklist.line import ChecklistLine
 from domain.checklist.lines import SILENCE, lines
 from domain.checklist.own_splits import OwnSplits
@@ -18,10 +19,10 @@ from domain.evidence.counts import LeftOut
 from domain.lineage.control_state import ControlState
 from domain.lineage.returning import ReturningVisitors
 from domain.metric import FrozenMetric, metric_definition
-from storage.experiments.deploys import ELSEWHERE
+from storage.experiments.deploys import ELSEWHERE, UNSHARED
 from storage.experiments.readings import PastEvents, read_returning
 from storage.experiments.serving import control_states, read_serving
-from storage.log.admissions import read_admissions
+from storage.log.admissions import COUNTED, NEWEST
 from storage.log.received_events import read_name_counts
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
@@ -113,7 +114,8 @@ FROM tested
 
 _EXPERIMENTS = text(f"""
 SELECT x.experiment_id, x.environment, x.treatment_commit,
-    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.starts_at, {ASKED},
+    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, {UNSHARED} AS unshared,
+    x.starts_at, {ASKED},
     {UNITS_FROM} AS units_from,
     -- Of those that may wait for their first look.
     CASE WHEN x.starts_at + {TARGET_OPEN_FOR} > statement_timestamp() - interval '1 day'
@@ -211,7 +213,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         ],
         experiments=experiments,
         rivals=_rivals(connection, project_id, recent.by_environment),
-        admissions=read_admissions(connection, project_id),
+        admissions=_admissions(connection, project_id),
         newest_event_at=newest_at,
         has_history=row.has_history or row.history_to is not None,
         revenue_tested=revenue.tested,
@@ -312,3 +314,19 @@ def _experiment(
         if first_look_at is None or first_look_at <= datetime.now(UTC)
         else first_look_at,
     )
+
+
+_LAST = "(array_agg({0} ORDER BY minute DESC) FILTER (WHERE {0} IS NOT NULL))[1]"
+_ADMISSIONS = text(f"""
+SELECT {", ".join(f"sum({name})::bigint AS {name}" for name in COUNTED)},
+    {", ".join(f"{_LAST.format(name)} AS {name}" for name in NEWEST)}
+FROM admissions
+WHERE project_id = :project_id AND minute > statement_timestamp() - interval '15 minutes'
+HAVING count(*) > 0
+""")
+
+
+def _admissions(connection: Connection, project_id: int) -> Admissions | None:
+    """Returns the counts of a project in the last quarter of an hour; None of a silent project."""
+    row = connection.execute(_ADMISSIONS, {"project_id": project_id}).one_or_none()
+    return None if row is None else value_of(Admissions, row)

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Text, TextClause, cast, select, text
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from storage.experiments.deploys import TITLE
-from storage.postgres.refusal import unknown_to_the_store
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
+from storage.upkeep.raw_events import unknown_to_the_store
 from storage.verdicts.situations import read_situations
 
 

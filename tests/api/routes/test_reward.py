@@ -78,6 +78,7 @@ class TestRegistering:
             "commit": mistyped,
             "elsewhere": [],
             "nearest": "4f2a9c1d" * 5,
+            "unshared": False,
         }
         assert awaited[short]["waits_for_deploy"]["nearest"] == "9e107d9d" * 5
         assert awaited[other]["waits_for_deploy"]["nearest"] is None

@@ -217,6 +217,13 @@ def waits_for_its_deploy(world: World) -> str:
     return world.register(treatment_commit="ddddddd4")
 
 
+def is_deployed_to_nobody(world: World) -> str:
+    world.deploy("ddddddd4", 0, base=A)
+    experiment = world.register(treatment_commit="ddddddd4")
+    world.tick()
+    return experiment
+
+
 def starts(world: World) -> str:
     world.tick()
     return world.register(treatment_commit=K)
@@ -268,6 +275,7 @@ def is_withdrawn(world: World) -> str:
             "It starts with the deploy of ddddddd4 to production",
             {"gate": "Hold: no deploy of this environment is of commit ddddddd4."},
         ),
+        (is_deployed_to_nobody, "It has no share of the traffic yet.", {}),
         (starts, "It starts with the next run of the pipeline.", {}),
         (starts_while_the_pipeline_is_down, "of the pipeline. The pipeline has not run since", {}),
         (has_no_unit, "othing was measured yet", {}),
@@ -289,7 +297,7 @@ def test_each_state_of_a_registration_is_said_by_each_face_and_so_is_its_closing
     sentences = {f"/experiments/{experiment}", "evidence", "wait", "explain", "gate"}
     for face in sentences | {"get_verdict", "mcp explain"}:
         assert elsewhere.get(face, sentence) in said[face], face
-    if state not in {starts, has_no_unit}:
+    if state not in {starts, has_no_unit, is_deployed_to_nobody}:
         require(said, "")
 
     closing = CliRunner().invoke(main, ("close", experiment)).output

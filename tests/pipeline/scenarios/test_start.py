@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from orchestration.pipeline.audit import audit
+from storage.lake.day_engines import DayEngineSettings
 from tests.clients.owner import Owner
+from tests.pipeline.engines.rows import oracle_rows, recomputed_rows, stored_rows
 from tests.world import DAY, A, K
 
 B, L = "bbbbbbb2", "ddddddd4"
 UNFROZEN = text("UPDATE experiments SET policy = NULL, frozen_at = NULL, starts_at = NULL")
+POSTED_AT_ONCE = text("UPDATE deploys SET recorded_at = deployed_at")
 # Ten units of each arm in each of these hours.
 STEPS = ((0, 0.01), (60, 0.05), (120, 0.25), (180, 0.5))
 
@@ -83,6 +87,111 @@ def test_a_ramp_that_is_registered_after_its_end_counts_from_its_first_step(stor
     ramp(story)
     story.deploy(K, minutes=300, base=A, allocation=share)
     assert treated(story, story.register(treatment_commit=K)) == 40
+
+
+# --- A canary that is deployed to nobody first ----------------------------------------------------
+
+
+def dark(story, *, hours: float = 48) -> dict[str, Any]:
+    """A canary that is deployed to nobody, and visits of users of A meanwhile."""
+    story.deploy(A, minutes=-9 * DAY)
+    deploy = story.deploy(K, minutes=-hours * 60, base=A, allocation=0)
+    story.crowd(A, start=-hours * 60, minutes=hours * 60 - 1, units=1000, rates={"order": 0.5})
+    return deploy
+
+
+@pytest.mark.parametrize("named", ["commit", "deploy", "nothing", "before its deploy"])
+def test_a_canary_that_is_deployed_to_nobody_starts_with_its_first_share(story, named) -> None:
+    asked = {"commit": {"treatment_commit": K}, "before its deploy": {"treatment_commit": K}}
+    early = story.register(treatment_commit=K) if named == "before its deploy" else None
+    deploy = dark(story)
+    asked |= {"deploy": {"deploy_id": deploy["deploy_id"]}, "nothing": {}}
+    experiment = early or story.register(**asked[named])
+    for minutes in (-DAY, -1):
+        assert story.answer(experiment, minutes=minutes) == ("abstain", "power", False)
+    waiting = story.bound(experiment)
+    assert (waiting["deploy_id"], waiting["situation"]["action"]) == (None, "wait")
+    assert waiting["situation"]["sentence"].startswith("It has no share of the traffic yet.")
+    assert waiting["waits_for_deploy"] == {
+        "commit": K,
+        "elsewhere": [],
+        "nearest": None,
+        "unshared": True,
+    }
+
+    for start, each in ((0, (900, 100)), (600, (500, 500))):
+        for commit, units in zip((A, K), each, strict=True):
+            story.crowd(commit, start=start, minutes=599, units=units, rates={"order": 0.1})
+    story.send()
+    first = story.deploy(K, minutes=0, base=A, allocation=0.1)
+    story.deploy(K, minutes=600, base=A, allocation=0.5)
+    story.in_store(lambda connection: connection.execute(POSTED_AT_ONCE))
+    assert story.register(**asked[named]) == experiment
+    assert story.answer(experiment, minutes=2 * DAY) == ("abstain", "power", False)
+    bound, evidence = story.bound(experiment), story.evidence(experiment)
+    assert (bound["deploy_id"], bound["starts_at"]) == (first["deploy_id"], "2026-10-01T00:00:00Z")
+    # Neither the units of control before, nor their orders.
+    arms = {arm: each["units"] for arm, each in evidence["arms"].items()}
+    assert arms == {"control": 1400, "treatment": 600}
+    assert evidence["arms"]["control"]["rate"] == pytest.approx(0.1, abs=0.005)
+    assert evidence["gates"]["sample_ratio_e"] < 1
+    require_equal_on_every_engine(story, experiment)
+
+
+def require_equal_on_every_engine(story, experiment: str) -> None:
+    """Holds that a recomputation, DuckDB and the plain implementation have the same rows."""
+    assert audit(story.store.engine, experiment).differences == []
+    story.require_the_counts_to_add_up()
+    as_of = story.begin + timedelta(minutes=2 * DAY)
+    computed, ends = recomputed_rows(story.store, as_of=as_of, settings=DayEngineSettings())
+    with story.store.engine.connect() as connection:
+        stored = stored_rows(connection, experiment)
+        plain = oracle_rows(connection, experiment, until=ends[experiment])
+    assert stored == computed[experiment]
+    assert {name: stored[name] for name in plain} == plain
+
+
+def test_users_who_came_before_a_first_share_cross_over_to_nothing(story) -> None:
+    story.settings(unit="user")
+    dark(story)
+    for number in range(200):
+        for commit, minutes in ((A, -100), ((A, K)[number % 2], 10 + number)):
+            visit = {"session_id": f"v{number}.{minutes}", "user_ref": f"u{number}"}
+            visit |= {"event": "page_view", "commit": commit, "occurred_at": story.at(minutes)}
+            story.events.append(visit)
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=-1)
+    story.send()
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.tick(minutes=DAY)
+    evidence = story.evidence(experiment)
+    assert [evidence["arms"][arm]["units"] for arm in ("control", "treatment")] == [100, 100]
+    assert evidence["counts"]["crossover"] == 0
+
+
+def test_a_canary_that_goes_back_to_nobody_is_withdrawn(story) -> None:
+    dark(story)
+    experiment = story.register(treatment_commit=K)
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=300, units=100, rates={"order": 0.2})
+    story.crowd(A, start=301, minutes=3 * DAY, units=900)
+    story.send()
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    withdrawal = story.deploy(K, minutes=300, base=A, allocation=0)
+    story.in_store(lambda connection: connection.execute(POSTED_AT_ONCE))
+    assert story.bound(experiment)["situation"]["state"] == "withdrawn"
+    # A registration of the withdrawal means the canary that it ended.
+    assert story.register(deploy_id=withdrawal["deploy_id"]) == experiment
+    assert story.answer(experiment, minutes=4 * DAY) == ("abstain", "power", True)
+    assert story.evidence(experiment)["ended_because"] == "withdrawn"
+
+
+def test_whoever_waits_for_the_next_deploy_is_given_no_withdrawal(story) -> None:
+    experiment = story.register()
+    story.deploy(K, minutes=0, base=A, allocation=0)
+    assert story.bound(experiment)["waits_for_deploy"]["commit"] is None
+    story.deploy(B, minutes=1, base=A, allocation=0.1)
+    assert story.bound(experiment)["treatment_commit"] == B
 
 
 # --- Choosing after looking -----------------------------------------------------------------------
