@@ -54,15 +54,20 @@ def suspicion(evidence: AnyEvidence | None) -> Action | None:
 
 
 def is_trusted(
-    contract: Contract, evidence: AnyEvidence | None, claimed: Mapping[str, bool]
+    contract: Contract,
+    evidence: AnyEvidence | None,
+    claimed: Mapping[str, bool],
+    claims_units: bool,  # noqa: FBT001 - as it is read beside
 ) -> bool:
     """Tells whether a workflow may act on a verdict, whoever may have sent its events.
 
-    Not on a breach alone of which events came that anybody can send with the public key.
+    Not on a breach alone of which events came that anybody can send with the public key, nor where
+    such events made units and nothing holds the arms to their shares: more units dilute a rate.
 
     Args:
         claimed: The names of events that came, each with whether any came with the public key,
             unsigned, since the start.
+        claims_units: Whether any unit may have been made by such an event.
     """
     numbers = evidence if isinstance(evidence, Evidence) else None
     if breach_action(contract, numbers) is not Action.ROLL_BACK:
@@ -76,5 +81,7 @@ def is_trusted(
         or each.trusted_only
         or {claimed[name] for name in each.sources if name in claimed} == {False}
     }
-    signed = numbers.policy.signed_assignments
-    return signed or not vouched.isdisjoint(contract.guardrail_breaches)
+    gates, breaches = numbers.gates, contract.guardrail_breaches
+    is_unheld = gates.sample_ratio_e is None or Cause.SAMPLE_RATIO in gates.interacting_because
+    units_hold = not (claims_units and (is_unheld or ARRIVAL in breaches))
+    return numbers.policy.signed_assignments or (units_hold and not vouched.isdisjoint(breaches))

@@ -94,7 +94,13 @@ _CLAIMED = text(f"""
 -- A name is noted again after an hour, and ten minutes of a process's memory.
 SELECT x.experiment_id, json_object_agg(
         s.event, coalesce(s.claimed_at > x.starts_at - interval '2 hours', false)
-    ) AS claimed
+    ) AS claimed, EXISTS (
+        -- A unit's first event; names beyond those that are kept came with the public key.
+        SELECT FROM block_names AS b LEFT JOIN seen_names AS n
+            ON n.project_id = x.project_id AND n.event = b.event
+        WHERE b.experiment_id = x.experiment_id
+          AND (n.event IS NULL OR n.claimed_at > x.starts_at - interval '2 hours')
+    ) AS claims_units
 FROM experiments AS x
 CROSS JOIN LATERAL jsonb_path_query({JUDGED_METRICS}, '$[*].sources[*]') AS e (event)
 JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{{}}'
@@ -122,7 +128,7 @@ def read_situations(
     }
     breached = [name for name, (contract, _) in published.items() if contract.guardrail_breaches]
     sent = connection.execute(_CLAIMED, {"ids": breached}) if breached else ()
-    now, claimed = datetime.now(UTC), {each.experiment_id: each.claimed for each in sent}
+    now, claims = datetime.now(UTC), {name: (events, units) for name, events, units in sent}
     return {
         row.experiment_id: _current(
             row,
@@ -130,7 +136,9 @@ def read_situations(
             builds=builds.get(row.experiment_id, ControlState()),
             nearest=nearest,
             now=now,
-            trusted=is_trusted(*published[row.experiment_id], claimed.get(row.experiment_id, {})),
+            trusted=is_trusted(
+                *published[row.experiment_id], *claims.get(row.experiment_id, ({}, True))
+            ),
         )
         for row in rows
     }

@@ -196,3 +196,37 @@ def test_a_shop_with_a_public_key_alone_comes_to_its_verdict(shop) -> None:
         of_member = [each for each in read_from if each["member"] == member]
         assert of_member, member
         assert all(each["unvouched"] and not each["vouched"] for each in of_member)
+
+
+# --- A breach that a workflow may act on ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "treated", "errors", "by_server", "forged", "by_itself"),
+    [
+        # Fair errors, of which the forger's units of control dilute the rate.
+        (0.5, 200, (0.1, 0.1), False, 3000, False),
+        (None, 200, (0.1, 0.1), False, 3000, False),
+        # Nobody forges anything.
+        (0.5, 200, (0.01, 0.3), False, 0, True),
+        # A build that dies and errs, as servers say it.
+        (0.5, 60, (0.01, 0.5), True, 0, True),
+    ],
+)
+def test_a_workflow_acts_on_no_breach_that_invented_units_can_have_made(
+    shop, share, treated, errors, by_server, forged, by_itself
+) -> None:
+    shop.send_out(share=share, guardrails=["error"])
+    for commit, units, rate in zip((A, K), (200, treated), errors, strict=True):
+        visits = [*shop.visits(sessions(commit, units), commit, {"error": rate})]
+        for event in ("page_view", "error"):
+            trusted = by_server or event == "error"
+            own = (each for each in visits if each["event"] == event)
+            shop.post_events(own, trusted=trusted)
+    shop.forge(shop.visits(sessions("x", forged), A, {}))
+    shop.verdict()
+    breaches = shop.contract(shop.experiment)["guardrail_breaches"]
+    assert "error" in breaches
+    assert ("arrival" in breaches) == (treated < 200 or (forged > 0 and share is not None))
+    (row,) = shop.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    assert (row["action"], row["by_itself"]) == ("roll_back", by_itself)
