@@ -178,7 +178,8 @@ def situation(
 def _without_step(current: Situation, contract: Contract, evidence: Evidence | None) -> Situation:
     """Returns the situation of a history, which asks for no step that changes what users have."""
     if current.action not in _ON_CANARY:
-        return current
+        goes_on = current.state in _COMPARED and current.action is Action.WAIT
+        return structs.replace(current, advice=(_PAST,)) if goes_on else current
     said = None if current.state in {*_COMPARED, *_GONE} else current.sentence
     if breach_action(contract, evidence) is not None:
         said = f"{_worse(contract, evidence)}."

@@ -476,6 +476,7 @@ def test_a_canary_without_a_declared_share_is_listed_to_be_taken_back(live, orde
 # No face may say these words of history.
 STEPS = ("Take it back", "Ship it", "Leave the canary running", "Go back:", "Go on:", "Don't ship")
 ANSWERS = {"rollback": (0.02, 0.01), "keep": (0.9, 0.01), "abstain": (0.2, 0.12)}
+ANSWERS |= {"open": (0.2, 0.01)}
 
 
 def registered(world: World, answer: str, *, until: float = 6 * HOURS) -> str:
@@ -502,7 +503,9 @@ def asked(world: World) -> tuple[list[str], set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("live", "answer"), [(0.5, "keep"), (0.5, "abstain"), (None, "rollback")], indirect=["live"]
+    ("live", "answer"),
+    [(0.5, "keep"), (0.5, "abstain"), (None, "rollback"), (0.5, "open")],
+    indirect=["live"],
 )
 def test_nobody_is_asked_to_act_on_a_history(live, faces, answer) -> None:
     with receiving() as receiver:
@@ -510,11 +513,12 @@ def test_nobody_is_asked_to_act_on_a_history(live, faces, answer) -> None:
         experiment = registered(live, answer)
         live.tick()
         deliver(live.store.engine, secret=b"a secret of the tests")
-    assert live.contract(experiment)["verdict"] == answer
+    assert live.contract(experiment)["verdict"] == answer.replace("open", "abstain")
     assert asked(live) == ([], {"Running"})
     assert [row["by_itself"] for row in live.listed()] == [False]
     assert receiver.got == []
-    assert live.bound(experiment)["situation"]["action"] == "none"
+    action = live.bound(experiment)["situation"]["action"]
+    assert action == ("wait" if answer == "open" else "none")
     said = faces(experiment)
     asking = {face: word for face, shown in said.items() for word in STEPS if word in shown}
     assert asking == {}
