@@ -65,7 +65,7 @@ def frozen_lately(connection: Connection, *, limit: int) -> list[tuple[str, date
 
 _COMMITS = text("""
 SELECT commit_sha FROM commits
-WHERE project_id = :project_id AND environment = :environment
+WHERE project_id = :project_id AND environment = :environment AND commit_sha <> :commit
 ORDER BY recorded_at DESC LIMIT :limit
 """)
 
@@ -153,8 +153,8 @@ def _nearest(
     """Returns the recent commit that looks like a commit that was never deployed."""
     if commit is None:
         return None
-    bound = {"project_id": project_id, "environment": environment, "limit": _RECENT_COMMITS}
-    recent = connection.execute(_COMMITS, bound).scalars().all()
+    asked = {"project_id": project_id, "environment": environment, "commit": commit}
+    recent = connection.execute(_COMMITS, {**asked, "limit": _RECENT_COMMITS}).scalars().all()
     # An id that is written shorter is compared with as much of the other.
     likeness = {
         known: SequenceMatcher(None, known[: len(commit)], commit[: len(known)]).ratio()

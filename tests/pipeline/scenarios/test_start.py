@@ -186,6 +186,16 @@ def test_a_canary_that_goes_back_to_nobody_is_withdrawn(story) -> None:
     assert story.evidence(experiment)["ended_because"] == "withdrawn"
 
 
+def test_a_deploy_to_nobody_that_was_a_mistake_is_waited_for_and_is_not_its_own_likeness(
+    story,
+) -> None:
+    deploy = story.deploy(K, minutes=0, base=A, allocation=0)
+    experiment = story.register(treatment_commit=K)
+    assert story.withdraw(deploy).is_success
+    awaited = story.bound(experiment)["waits_for_deploy"]
+    assert (awaited["unshared"], awaited["nearest"]) == (False, None)
+
+
 def test_whoever_waits_for_the_next_deploy_is_given_no_withdrawal(story) -> None:
     experiment = story.register()
     story.deploy(K, minutes=0, base=A, allocation=0)
