@@ -60,6 +60,8 @@ def rows() -> list[str]:
 def command(*words: Any, code: int = 0) -> Any:
     result = CliRunner().invoke(main, [*map(str, words), "--json"])
     assert result.exit_code == code, result.output
+    # The orchestrator's own lines are none of the command's.
+    assert words[0] != "evaluate" or result.stderr == ""
     return json.loads(result.stdout)
 
 
