@@ -112,7 +112,8 @@ def _select_of_events(database: duckdb.DuckDBPyConnection, name: str) -> str:
         return f"SELECT json FROM read_ndjson_objects({file})"
     is_parquet = plain.endswith(".parquet")
     # Read as numbers, ids of hexadecimal digits would be those of others: 12e3 and 0x1F.
-    source = f"read_parquet({file})" if is_parquet else f"read_csv({file}, all_varchar = true)"
+    csv = f"read_csv({file}, all_varchar = true, sample_size = -1)"
+    source = f"read_parquet({file})" if is_parquet else csv
     names = [row[0] for row in database.execute(f"DESCRIBE FROM {source}").fetchall()]
     _require_members(name, names)
     return f"SELECT {', '.join(quoted(each) for each in names if each in MEMBERS)} FROM {source}"
