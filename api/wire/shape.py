@@ -116,7 +116,9 @@ _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
 # As a base an id of nothing says that there is none.
 BaseCommit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(str.lower)]
 Commit = Annotated[BaseCommit, AfterValidator(_not_null)]
-PatchId = Annotated[str, Field(pattern="^[0-9a-f]{40}$"), AfterValidator(_not_null)]
+PatchId = Annotated[
+    str, Field(pattern="^(?:[0-9a-f]{40}|[0-9a-f]{64})$"), AfterValidator(_not_null)
+]
 # An identifier or a name, but no word for nothing.
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(named)]
 # A shell or a form may leave spaces around a name that events have without.

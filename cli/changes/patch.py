@@ -3,11 +3,17 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 _SECONDS = 20.0
 _DIFFERENCE = ("diff-tree", "-p", "--unified=3", "--no-ext-diff", "--no-textconv")
-_REVERTED = re.compile(r"This reverts commit ([0-9a-f]{40})")
-_IDENTITY = re.compile(rb"[0-9a-f]{40}")
+_REVERTED = re.compile(r"This reverts commit ([0-9a-f]{40,64})")
+# What the buttons of GitHub and GitLab write, and how their merges and squashes name the request.
+_REQUESTS = (
+    (re.compile(r"^Reverts [\w./-]+#(\d+)", re.MULTILINE), r"\(#{0}\)$|^Merge pull request #{0} "),
+    (re.compile(r"^This reverts merge request !(\d+)", re.MULTILINE), "^See merge request .*!{0}$"),
+)
+_IDENTITY = re.compile(rb"[0-9a-f]{40,64}")
 _NAMES = ("diff-tree", "-r", "-M", "--name-status", "-z", "--no-ext-diff")
 # GitHub's words.
 _STATUS = {"A": "added", "C": "copied", "D": "removed", "R": "renamed", "T": "changed"}
@@ -22,7 +28,8 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
         base: The commit that it was built on; None for its first parent.
 
     Returns:
-        40 hexadecimal digits; None where git or a commit is missing, or nothing changed.
+        40 hexadecimal digits, of SHA-256 64; None where git or a commit is missing, or nothing
+        changed.
     """
     before = f"{commit}^" if base is None else base
     # No word of the user's is taken for an option. `git diff` would follow the user's settings, by
@@ -34,7 +41,7 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
 
 
 def reverted(commit: str, *, base: str | None) -> list[str]:
-    """Returns the commits that are taken back since a base, by the words that `git revert` writes.
+    """Returns the commits that are taken back since a base, by the words that reverts write.
 
     Args:
         base: The commit that it was built on; None for its first parent.
@@ -50,12 +57,22 @@ def reverted(commit: str, *, base: str | None) -> list[str]:
     effects: dict[str, tuple[list[str], list[str]]] = {}
     for entry in (_output([*log, "--"], b"") or b"").decode(errors="replace").split("\0"):
         sha, _, message = entry.strip().partition(" ")
-        undone = [effects.get(name, ([], [name])) for name in _REVERTED.findall(message)]
+        names = [*_REVERTED.findall(message), *_requested(message, before=sha)]
+        undone = [effects.get(name, ([], [name])) for name in names]
         gone = [name for _, brought in undone for name in brought]
         back = [name for taken, _ in undone for name in taken]
         effects |= {sha: (gone, back)} if undone else {}
         taken_back = {name: None for name in (*taken_back, *gone) if name not in back}
     return list(taken_back)
+
+
+def _requested(message: str, *, before: str) -> Iterator[str]:
+    """Yields the commits of requests to merge that a message takes back, where a word tells."""
+    for reverts, merged in _REQUESTS:
+        for number in reverts.findall(message):
+            log = ["log", "-1", "--format=%H", "-E", f"--grep={merged.format(number)}"]
+            if found := (_output([*log, "--end-of-options", before, "--"], b"") or b"").strip():
+                yield found.decode()
 
 
 def changed_files(commit: str, *, base: str) -> list[dict[str, str]] | None:

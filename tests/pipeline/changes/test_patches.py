@@ -37,6 +37,8 @@ def git(tmp_path, monkeypatch) -> Git:
         git("commit", "-m", f"Add {file}")
         git("tag", tag)
 
+    # What GitHub's button writes, who knows the pull request alone.
+    Path("undo").write_text('Revert "Squash (#12)" (#13)\n\nReverts ada/shop#12\n')
     git("init", "--initial-branch=main")
     commit("shop", "a")
     git("checkout", "-b", "canary")
@@ -77,6 +79,7 @@ PICK = "cherry-pick -x k;tag c"
 SQUASHED = f"{SQUASH};deploy m a"
 BACK = f"{SQUASHED};{V};deploy v m"
 ASIDE = f"{SQUASHED};checkout -b t;{V};checkout main"
+ASKED = "merge --squash k;commit -m Squash(#12);tag m;deploy m a"
 STORIES = {
     "a squash": (SQUASHED, "promoted"),
     "a merge": (f"{MERGE};deploy m a", "promoted"),
@@ -103,6 +106,10 @@ STORIES = {
         f"{BACK};{PICK};deploy c v;revert --no-edit c;tag d;deploy d c",
         "withdrawn",
     ),
+    "a button's revert": (
+        f"{ASKED};revert --no-commit m;commit -F undo;tag v;deploy v m",
+        "withdrawn",
+    ),
     "a squashed revert": (
         f"{ASIDE};merge --squash t;commit --no-edit;tag s;deploy s m",
         "withdrawn",
@@ -120,6 +127,23 @@ def test_what_git_does_to_a_change_is_known_from_its_deploys(
     experiment = story.register(treatment_commit=git("rev-parse", "k"))
     for words in steps.split(";"):
         step(words)
+    assert story.bound(experiment)["situation"]["state"] == state
+
+
+@pytest.fixture
+def sha256(monkeypatch) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+
+
+@pytest.mark.usefixtures("sha256")
+def test_ids_of_64_digits_are_known_as_those_of_40(story, git, step) -> None:
+    step("deploy a")
+    step("deploy k a 0.5")
+    experiment = story.register(treatment_commit=git("rev-parse", "k"))
+    steps, state = STORIES["both at once"]
+    for words in steps.split(";"):
+        step(words)
+    assert len(git("rev-parse", "k")) == 64
     assert story.bound(experiment)["situation"]["state"] == state
 
 
