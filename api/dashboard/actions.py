@@ -12,8 +12,8 @@ from api.routes.verdicts import known_id
 from api.wire.problem import Problem
 from domain.metric import composed_name
 from domain.registration import Registration
-from storage.experiments.actions import keep_note, register_anew
-from storage.experiments.experiments import close, register
+from storage.experiments.actions import close, keep_note, register_anew
+from storage.experiments.experiments import register
 from storage.postgres.refusal import Invalid
 from storage.tenants.keys import Role
 from storage.tenants.sign_ins import Visitor

@@ -1,4 +1,4 @@
-"""`POST /v1/reward/register` and `/close`: experiments begin, and end by hand."""
+"""`POST /v1/reward/register`: a change becomes an experiment."""
 
 import math
 from datetime import UTC, datetime
@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.routes.verdicts import contract_answer, known_id
-from api.runtime.caller import Reader, Registrar
+from api.runtime.caller import Registrar
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
@@ -29,17 +28,10 @@ from api.wire.shape import (
     by_form,
     named,
 )
-from domain.contract import Contract
 from domain.lineage.flag import COMMIT_FLAG, Flag, number_of, spellings
-from domain.registration import (
-    GUARDRAIL_PACE_SECONDS,
-    RegisteredExperiment,
-    Registration,
-    RegistrationAnswer,
-)
-from storage.experiments.experiments import close, register
-from storage.verdicts.publication import PublishedVerdict, read_verdict
-from storage.views.registrations import read_current, read_first_look
+from domain.registration import GUARDRAIL_PACE_SECONDS, RegisteredExperiment, Registration
+from storage.experiments.experiments import register
+from storage.verdicts.next_look import read_first_look
 
 router = APIRouter(tags=["reward"])
 
@@ -148,25 +140,6 @@ class RegistrationBody(Shape):
         )
 
 
-class NoMembers(Shape):
-    """An empty object."""
-
-
-@router.get(
-    "/v1/reward/{experiment_id}/registration",
-    summary="Read what an experiment compares and needs",
-    responses={200: answered(RegistrationAnswer)},
-    openapi_extra=reading(problems=["unknown_experiment"]),
-)
-async def get_registration(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return the changes under test, their control, and the deploy or base that is missing."""
-
-    def reading_registration(connection: Connection) -> RegistrationAnswer:
-        return read_current(connection, caller.project_id, known_id(experiment_id))[0]
-
-    return answer(await runtime(request).store.run(reading_registration))
-
-
 _EXAMPLES = {
     "all defaults": {},
     "a commit and a metric": {"treatment_commit": "4f2a9c1d", "target_metric": "activation"},
@@ -211,27 +184,3 @@ def _first_look(at: datetime | None) -> dict[str, str] | None:
     """Returns when to ask first: at the target's first look, or in an hour for a guardrail's."""
     seconds = 0 if at is None else math.ceil((at - datetime.now(UTC)).total_seconds())
     return {"Retry-After": str(min(seconds, GUARDRAIL_PACE_SECONDS))} if seconds > 0 else None
-
-
-@router.post(
-    "/v1/reward/{experiment_id}/close",
-    summary="Close an experiment",
-    responses={200: answered(Contract)},
-    openapi_extra=reading(
-        body=json_body(NoMembers), required=False, problems=["unknown_experiment"]
-    ),
-)
-async def post_close(
-    request: Request,
-    caller: Registrar,
-    experiment_id: str,
-    _: Annotated[NoMembers, Depends(body_of(NoMembers, optional=True))],
-) -> Response:
-    """End an experiment by hand: it is decided at its last look, without a verdict by hand."""
-
-    def closing(connection: Connection) -> PublishedVerdict:
-        by = caller.actor(connection)
-        close(connection, caller.project_id, known_id(experiment_id), by=by)
-        return read_verdict(connection, caller.project_id, experiment_id)
-
-    return contract_answer(await runtime(request).store.run(closing))

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.routes.experiments import NoMembers, TreatmentFlag
+from api.routes.closing import NoMembers
+from api.routes.experiments import TreatmentFlag
 from api.runtime.caller import Reader, Registrar
 from api.runtime.state import runtime
 from api.wire.answer import answer

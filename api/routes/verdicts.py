@@ -1,4 +1,4 @@
-"""`GET /v1/reward/...`: verdicts as they were published, and their evidence as of now."""
+"""`GET /v1/reward/{experiment_id}`: verdicts as they were published."""
 
 import math
 import re
@@ -7,26 +7,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from fastapi import APIRouter
-from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.runtime.caller import Reader
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
 from api.wire.answer import etag, is_known
 from api.wire.documentation import PlainRoute, answered, reading
-from api.wire.problem import Problem
 from domain.contract import Contract
-from domain.document import document_text
-from domain.evidence.document import ClosedExperiment, Evidence
-from domain.evidence.effect import Effect
-from domain.registration import RegistrationAnswer
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
-from storage.verdicts.publication import PublishedVerdict, read_effect, read_verdict
-from storage.views.registrations import read_current
+from storage.verdicts.publication import PublishedVerdict
 
 router = APIRouter(tags=["reward"])
 
@@ -49,7 +41,7 @@ def known_id(experiment_id: str) -> str:
 def contract_answer(verdict: PublishedVerdict) -> Response:
     """Returns a verdict's contract, to the byte as it was published."""
     body, tag = _tagged(verdict.contract)
-    headers = {"ETag": tag, **_retry_after(verdict)}
+    headers = {"ETag": tag, **retry_after(verdict)}
     return Response(body, media_type="application/json", headers=headers)
 
 
@@ -60,7 +52,7 @@ def _tagged(contract: str) -> tuple[bytes, str]:
     return body, etag(body)
 
 
-def _retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
+def retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
     """Returns when the next look can come: never, once the verdict is final."""
     if verdict.decided:
         return {}
@@ -80,7 +72,7 @@ async def get_verdict(request: Request) -> Response:
     verdict = await shared.reader.read(caller.project_id, experiment_id)
     _, tag = _tagged(verdict.contract)
     if is_known(request, tag):
-        return Response(status_code=304, headers={"ETag": tag, **_retry_after(verdict)})
+        return Response(status_code=304, headers={"ETag": tag, **retry_after(verdict)})
     return contract_answer(verdict)
 
 
@@ -99,50 +91,3 @@ router.add_api_route(
     ),
     route_class_override=PlainRoute,
 )
-
-
-@router.get(
-    "/v1/reward/{experiment_id}/evidence",
-    summary="Read the evidence behind a verdict",
-    responses={200: answered(Evidence, ClosedExperiment)},
-    openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
-)
-async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return the evidence of the served verdict in today's words; before a look there is none."""
-
-    def reading_evidence(connection: Connection) -> str:
-        verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        registration, current = read_current(connection, caller.project_id, experiment_id)
-        if current.evidence is None:
-            raise _no_evidence(registration, verdict)
-        return document_text(current.evidence)
-
-    document = await runtime(request).store.run(reading_evidence)
-    return Response(document, media_type="application/json")
-
-
-@router.get(
-    "/v1/reward/{experiment_id}/effect",
-    summary="Read the effect beside a verdict",
-    responses={200: answered(Effect)},
-    openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
-)
-async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return the best estimate of the change's effect, as of the last look or the decision."""
-
-    def reading_effect(connection: Connection) -> str:
-        verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        effect = read_effect(connection, caller.project_id, experiment_id)
-        if effect is None:
-            registration, _ = read_current(connection, caller.project_id, experiment_id)
-            raise _no_evidence(registration, verdict)
-        return document_text(effect)
-
-    document = await runtime(request).store.run(reading_effect)
-    return Response(document, media_type="application/json")
-
-
-def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) -> Problem:
-    """Returns why an experiment has had no look."""
-    because = registration.situation.sentence or "It ended before anything was measured."
-    return Problem("no_evidence_yet", because, headers=_retry_after(verdict))

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -29,13 +29,9 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import asked_to_close, patience
 from orchestration.dagster.resources import Answers, Engine, Store
 
-if TYPE_CHECKING:
-    from domain.policy import FrozenSource
-
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
-_MOST_FROZEN = 12
 # A run that was requested before its block closed starts at most a minute early.
 _LONGEST_WAIT = 60.0
 
@@ -78,7 +74,10 @@ def _step(
     kinds={"python", "postgres"},
 )
 def experiments(
-    context: dg.AssetExecutionContext, store: Store, engine: dg.ResourceParam[Engine]
+    context: dg.AssetExecutionContext,
+    store: Store,
+    engine: dg.ResourceParam[Engine],
+    answers: dg.ResourceParam[Answers],
 ) -> dg.MaterializeResult[Any]:
     """Each registered change with its start and its frozen policy: the experiments.
 
@@ -89,10 +88,7 @@ def experiments(
     - **Backfill**: none. Whenever a run freezes, it reads the log as of the registration.
     - **Served** at `GET /v1/reward/{experiment_id}/registration`, and with the evidence.
     """
-    from orchestration.dagster.table import markdown
-    from orchestration.outbound.links import experiment_link
     from orchestration.pipeline.steps import BEFORE_LOOKS, freeze_bound, note_seen
-    from storage.views.registrations import frozen_lately
 
     _await_closing(context, store)
     begun = time.monotonic()
@@ -104,32 +100,15 @@ def experiments(
     )
     context.log.info("experiments: %s frozen, %s wait", counts.frozen, counts.waiting)
     with store.reading() as connection:
-        newest = frozen_lately(connection, limit=_MOST_FROZEN)
+        frozen = answers.frozen(connection)
     return dg.MaterializeResult(
         metadata={
             "frozen_now": counts.frozen,
             "waiting": counts.waiting,
-            "frozen_from": markdown(
-                [
-                    {
-                        "experiment": experiment_link(id_),
-                        "starts": starts_at.isoformat(timespec="minutes"),
-                        "counts": f"{policy.unit}s",
-                        "": ", ".join(map(_source, policy.read_from)),
-                    }
-                    for id_, starts_at, policy in newest
-                ]
-            ),
+            **frozen,
             "seconds": _since(begun),
         }
     )
-
-
-def _source(source: "FrozenSource") -> str:
-    """Returns a member of a policy with the number of events or users that it was read from."""
-    member = source.member if source.metric is None else f"{source.member} of {source.metric}"
-    unvouched = f" and {source.unvouched:,} unvouched" if source.unvouched else ""
-    return f"{member} from {source.vouched:,} vouched{unvouched}"
 
 
 @_step(

@@ -22,11 +22,11 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.partitions import DAYS, patience, run_days
 from orchestration.dagster.resources import DayResult, Engine, Store
-from orchestration.dagster.table import MOST_ROWS
 from storage.pipeline.moments import Days
 
 # --- The check of a day ---------------------------------------------------------------------------
 
+_MOST_NAMED = 20
 REBUILT = dg.AssetCheckKey(SESSION_CELLS, "rebuild_equals_increment")
 
 with warnings.catch_warnings():
@@ -152,7 +152,7 @@ def _report(
             context.log_event(right)
     if wrong:
         unequal = {each for day in wrong for each in checked[day].unequal}
-        named = ", ".join(sorted(unequal)[:MOST_ROWS])
+        named = ", ".join(sorted(unequal)[:_MOST_NAMED])
         audit = f" `deploy-reward audit` compares what is decided: {named}." if named else ""
         raise dg.Failure(
             f"{', '.join(map(str, wrong))}: not as the log gives it; {REBUILT.name} says why."

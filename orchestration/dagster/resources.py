@@ -166,6 +166,10 @@ class Engine(Protocol):
 class Answers(Protocol):
     """Shows the answers of a run, and frees the places of those that are answered."""
 
+    def frozen(self, connection: "Connection") -> Mapping[str, dg.MetadataValue]:
+        """Shows the policies that were frozen last, each with what it was read from."""
+        ...
+
     def nearest(self, connection: "Connection") -> Mapping[str, dg.MetadataValue]:
         """Shows the open experiments nearest to an answer, by the change's title."""
         ...

@@ -1,14 +1,16 @@
-"""Actions of an owner: a change is registered anew, and a note is kept."""
+"""Actions of an owner: a change is registered anew, an experiment closed, and a note kept."""
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select, text, update
 
 from domain.registration import Registration
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import Registered, register
 from storage.postgres.refusal import Conflict, Missing
+from storage.schema.clock import RECEIVED
 from storage.schema.tables import experiments, verdicts
+from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 
 
 def register_anew(
@@ -45,6 +47,33 @@ def register_anew(
             environment=row.environment,
         ),
     )
+
+
+def close(
+    connection: Connection, project_id: int, experiment_id: str, *, by: Actor = PROGRAM
+) -> None:
+    """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    row = connection.execute(
+        select(experiments.c.closed_at)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    if row.closed_at is not None:
+        return
+    record_action(connection, project_id, "experiment_closed", by=by, subject=experiment_id)
+    connection.execute(_CLOSE, {"project_id": project_id, "experiment_id": experiment_id})
+
+
+_CLOSE = text(f"""
+UPDATE experiments SET closed_at = at FROM {RECEIVED}
+WHERE project_id = :project_id AND experiment_id = :experiment_id
+""")
 
 
 def keep_note(

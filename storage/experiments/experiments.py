@@ -1,4 +1,4 @@
-"""Experiments: a change registered, met again while it is open, and closed."""
+"""Experiments: a change registered, and met again while it is open."""
 
 import json
 import secrets
@@ -30,11 +30,10 @@ from storage.experiments.rules import (
     require_unlocked,
 )
 from storage.experiments.serving import nothing_to_judge
-from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.postgres.refusal import Conflict, Invalid
 from storage.postgres.rows import value_of
 from storage.schema.clock import RECEIVED
 from storage.schema.tables import experiments, verdicts
-from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.default_metric import settled_metric
 from storage.tenants.settings import Settings, lock_project, parse_settings
 
@@ -339,30 +338,3 @@ SELECT bound_at FROM registered
 """)
     for received in (RECEIVED, "(SELECT CAST(:at AS timestamptz) AS at) AS received")
 )
-
-
-def close(
-    connection: Connection, project_id: int, experiment_id: str, *, by: Actor = PROGRAM
-) -> None:
-    """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    row = connection.execute(
-        select(experiments.c.closed_at)
-        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-        .with_for_update()
-    ).one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    if row.closed_at is not None:
-        return
-    record_action(connection, project_id, "experiment_closed", by=by, subject=experiment_id)
-    connection.execute(_CLOSE, {"project_id": project_id, "experiment_id": experiment_id})
-
-
-_CLOSE = text(f"""
-UPDATE experiments SET closed_at = at FROM {RECEIVED}
-WHERE project_id = :project_id AND experiment_id = :experiment_id
-""")

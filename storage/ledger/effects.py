@@ -10,7 +10,7 @@ from domain.document import document_text
 from domain.ledger.effects import MOST_EFFECTS, ActorEffect, ActorEffects
 from storage.ledger.entries import ACTOR
 from storage.schema.policy_columns import IS_PORTFOLIO
-from storage.verdicts.publication import effect_of
+from storage.views.published import effect_of
 
 _EFFECTS = text(f"""
 SELECT x.experiment_id, x.target_metric, count(*) OVER () AS changes,

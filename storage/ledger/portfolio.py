@@ -27,7 +27,7 @@ from storage.postgres.rows import value_of
 from storage.schema.policy_columns import IS_PORTFOLIO
 from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import read_settings
-from storage.verdicts.publication import read_effect
+from storage.views.published import read_effect
 
 # The level of control in an evidence document.
 _CONTROL = """

@@ -1,11 +1,14 @@
-"""The next look of an experiment: ticks skip the experiment until it can come."""
+"""The first and the next look of an experiment: ticks skip the experiment until it can come."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from domain.policy import Policy, UnreadablePolicyError
+from storage.experiments.experiments import Registered
 from storage.schema.encoding import epoch_microseconds
 from storage.schema.policy_columns import (
     BLOCK_MIN_UNITS,
@@ -146,3 +149,50 @@ WHERE e.experiment_id = n.experiment_id AND e.next_look_at < n.at
 def put_off_looks(connection: Connection) -> None:
     """Moves the next look of skipped experiments past the block that closed without a look."""
     connection.execute(_PUT_OFF)
+
+
+# --- The first look -------------------------------------------------------------------------------
+
+_EACH_RUN = timedelta(minutes=1)
+# From when on units of the first look come: its first unit's block, else the blocks yet to close.
+UNITS_FROM = """greatest(x.starts_at, coalesce(
+    (SELECT to_timestamp(min(u.block) / 1e6) FROM block_units AS u
+     WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
+    (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
+_START = text(f"""
+SELECT {UNITS_FROM} AS units_from, x.policy,
+    CASE WHEN x.frozen_at IS NULL THEN x.bound_at END AS bound_at
+FROM experiments AS x
+WHERE x.project_id = :project_id AND x.experiment_id = :experiment_id
+""")
+
+
+def read_first_look(
+    connection: Connection, project_id: int, registered: Registered
+) -> datetime | None:
+    """Returns when to ask for an experiment first; None where nothing tells.
+
+    That is when its target can be looked at, or the pipeline's next run, which freezes its policy.
+    """
+    if registered.created:
+        return None if registered.bound_at is None else registered.bound_at + _EACH_RUN
+    bound = {"project_id": project_id, "experiment_id": registered.experiment_id}
+    row = connection.execute(_START, bound).one()
+    if row.bound_at is not None:
+        return row.bound_at + _EACH_RUN
+    return first_look_of(row.units_from, row.policy)
+
+
+def first_look_of(
+    units_from: datetime | None, stored: Mapping[str, object] | None
+) -> datetime | None:
+    """Returns when the target can be looked at first; None where nothing tells."""
+    policy = readable_policy(stored)
+    return None if policy is None or units_from is None else policy.first_look_at(units_from)
+
+
+def readable_policy(stored: Mapping[str, object] | None) -> Policy | None:
+    """Returns a policy; None before it is frozen, and where an experiment is set aside for it."""
+    with suppress(UnreadablePolicyError):
+        return None if stored is None else Policy.of(stored)
+    return None

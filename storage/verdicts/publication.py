@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
-from sqlalchemy import Connection, Text, cast, select, text
+from sqlalchemy import Connection, text
 
 from domain.contract import Contract, contract_of
-from domain.evidence.effect import Effect
-from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
-from storage.schema.tables import verdicts
 from storage.verdicts.announcements import announce
 from storage.verdicts.next_look import NextLook
 from storage.verdicts.situations import SUSPECTED
@@ -26,53 +22,6 @@ class PublishedVerdict:
     decided: bool
     next_look_at: datetime | None
     published_at: datetime
-
-
-def read_verdict(connection: Connection, project_id: int, experiment_id: str) -> PublishedVerdict:
-    """Returns the verdict of an experiment, never computed here.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    row = connection.execute(
-        select(
-            cast(verdicts.c.contract, Text).label("contract"),
-            verdicts.c.decided,
-            verdicts.c.next_look_at,
-            verdicts.c.published_at,
-        ).where(verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id)
-    ).one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    return value_of(PublishedVerdict, row, experiment_id=experiment_id)
-
-
-_EFFECT = text("""
-SELECT coalesce(f.effect, v.evidence -> 'effect')::text AS effect
-FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
-WHERE v.experiment_id = :experiment_id AND v.project_id = :project_id
-""")
-
-
-def read_effect(connection: Connection, project_id: int, experiment_id: str) -> Effect | None:
-    """Returns the effect beside the verdict, None before the first look.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    bound = {"experiment_id": experiment_id, "project_id": project_id}
-    row = connection.execute(_EFFECT, bound).one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    return effect_of(row.effect)
-
-
-_EFFECTS = msgspec.json.Decoder(Effect | None)
-
-
-def effect_of(text: str | None) -> Effect | None:
-    """Returns the effect of its JSON text, null where the look has none."""
-    return None if text is None else _EFFECTS.decode(text)
 
 
 @dataclass(frozen=True, kw_only=True)

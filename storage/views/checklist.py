@@ -32,9 +32,10 @@ from storage.schema.past_log import PastLog, UnansweredError
 from storage.schema.policy_columns import LEAVES_OUT, TARGET, TARGET_OPEN_FOR
 from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import Settings, parse_settings
+from storage.verdicts.next_look import UNITS_FROM, first_look_of
 from storage.views.published import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
-from storage.views.registrations import ASKED, UNITS_FROM, first_look_of, read_awaited
+from storage.views.registrations import ASKED, read_awaited
 
 PRODUCTION = "production"
 # Arms that shared a block within so long are served side by side.

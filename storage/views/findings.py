@@ -15,8 +15,9 @@ from domain.registration import ListedExperiment, RegistrationAnswer, Situation
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
-from storage.verdicts.publication import PublishedVerdict, effect_of
+from storage.verdicts.publication import PublishedVerdict
 from storage.verdicts.situations import IN_SHORT, read_situations
+from storage.views.published import effect_of
 from storage.views.registrations import read_current
 
 

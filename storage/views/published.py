@@ -1,17 +1,21 @@
-"""Published evidence and contracts: the latest, those close to a verdict, and those set aside."""
+"""Published verdicts and evidence: by id, the latest, those close to a verdict or set aside."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
 from sqlalchemy import Connection, Text, TextClause, cast, select, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
+from domain.evidence.effect import Effect
 from storage.experiments.deploys import TITLE
+from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.upkeep.raw_events import unknown_to_the_store
+from storage.verdicts.publication import PublishedVerdict
 from storage.verdicts.situations import read_situations
 
 
@@ -102,6 +106,53 @@ def _published(
         for row in connection.execute(query, {"limit": limit, **bound})
         if (evidence := looked_at(evidence_of(row.document))) is not None
     ]
+
+
+def read_verdict(connection: Connection, project_id: int, experiment_id: str) -> PublishedVerdict:
+    """Returns the verdict of an experiment, never computed here.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    row = connection.execute(
+        select(
+            cast(verdicts.c.contract, Text).label("contract"),
+            verdicts.c.decided,
+            verdicts.c.next_look_at,
+            verdicts.c.published_at,
+        ).where(verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id)
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return value_of(PublishedVerdict, row, experiment_id=experiment_id)
+
+
+_EFFECT = text("""
+SELECT coalesce(f.effect, v.evidence -> 'effect')::text AS effect
+FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
+WHERE v.experiment_id = :experiment_id AND v.project_id = :project_id
+""")
+
+
+def read_effect(connection: Connection, project_id: int, experiment_id: str) -> Effect | None:
+    """Returns the effect beside the verdict, None before the first look.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    bound = {"experiment_id": experiment_id, "project_id": project_id}
+    row = connection.execute(_EFFECT, bound).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return effect_of(row.effect)
+
+
+_EFFECTS = msgspec.json.Decoder(Effect | None)
+
+
+def effect_of(text: str | None) -> Effect | None:
+    """Returns the effect of its JSON text, null where the look has none."""
+    return None if text is None else _EFFECTS.decode(text)
 
 
 def project_of(connection: Connection, experiment_id: str) -> int:

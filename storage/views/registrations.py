@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -12,9 +12,8 @@ from sqlalchemy import Connection, Row, text
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
 from domain.metric import FrozenMetric, metric_definition
-from domain.policy import Policy, UnreadablePolicyError
+from domain.policy import Policy
 from domain.registration import Registration, RegistrationAnswer
-from storage.experiments.experiments import Registered
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import asked_metrics
 from storage.log.received_events import read_name_counts
@@ -22,18 +21,13 @@ from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import ALPHA, JUDGED_METRICS
 from storage.tenants.settings import Settings, read_settings
+from storage.verdicts.next_look import UNITS_FROM, readable_policy
 from storage.verdicts.situations import SituationReading, read_situations
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8
 _RECENT_COMMITS = 500
-_EACH_RUN = timedelta(minutes=1)
 
-# From when on units of the first look come: its first unit's block, else the blocks yet to close.
-UNITS_FROM = """greatest(x.starts_at, coalesce(
-    (SELECT to_timestamp(min(u.block) / 1e6) FROM block_units AS u
-     WHERE u.experiment_id = x.experiment_id AND u.treatment + u.control > 0),
-    (SELECT at FROM cursors WHERE stage = 'exposures' AND experiment_id = x.experiment_id)))"""
 # Metrics are read from the policy; before the freeze, from the registration under the settings that
 # its binding knew.
 ASKED = f"""x.target_metric, {JUDGED_METRICS} AS judged, x.request,
@@ -59,7 +53,7 @@ ORDER BY frozen_at DESC, experiment_id LIMIT :limit
 def frozen_lately(connection: Connection, *, limit: int) -> list[tuple[str, datetime, Policy]]:
     """Returns the newest policies, the newest first, each with its experiment's id and start."""
     rows = connection.execute(_FROZEN, {"limit": limit})
-    policies = [(row.experiment_id, row.starts_at, _readable(row.policy)) for row in rows]
+    policies = [(row.experiment_id, row.starts_at, readable_policy(row.policy)) for row in rows]
     return [(id_, starts_at, policy) for id_, starts_at, policy in policies if policy is not None]
 
 
@@ -87,7 +81,7 @@ def read_current(
         nearest = _nearest(connection, project_id, row.environment, row.treatment_commit)
     published = {experiment_id: (contract_of(row.contract), evidence_of(row.evidence))}
     current = read_situations(connection, published, nearest=nearest)[experiment_id]
-    known, policy = looked_at(current.evidence), _readable(row.policy)
+    known, policy = looked_at(current.evidence), readable_policy(row.policy)
     settings = read_settings(connection, project_id)
     ((_, silent),) = read_awaited(connection, project_id, settings, [row])
     registration = value_of(
@@ -106,45 +100,6 @@ def read_current(
         situation=current.situation,
     )
     return registration, current
-
-
-_START = text(f"""
-SELECT {UNITS_FROM} AS units_from, x.policy,
-    CASE WHEN x.frozen_at IS NULL THEN x.bound_at END AS bound_at
-FROM experiments AS x
-WHERE x.project_id = :project_id AND x.experiment_id = :experiment_id
-""")
-
-
-def read_first_look(
-    connection: Connection, project_id: int, registered: Registered
-) -> datetime | None:
-    """Returns when to ask for an experiment first; None where nothing tells.
-
-    That is when its target can be looked at, or the pipeline's next run, which freezes its policy.
-    """
-    if registered.created:
-        return None if registered.bound_at is None else registered.bound_at + _EACH_RUN
-    bound = {"project_id": project_id, "experiment_id": registered.experiment_id}
-    row = connection.execute(_START, bound).one()
-    if row.bound_at is not None:
-        return row.bound_at + _EACH_RUN
-    return first_look_of(row.units_from, row.policy)
-
-
-def first_look_of(
-    units_from: datetime | None, stored: Mapping[str, object] | None
-) -> datetime | None:
-    """Returns when the target can be looked at first; None where nothing tells."""
-    policy = _readable(stored)
-    return None if policy is None or units_from is None else policy.first_look_at(units_from)
-
-
-def _readable(stored: Mapping[str, object] | None) -> Policy | None:
-    """Returns a policy; None before it is frozen, and where an experiment is set aside for it."""
-    with suppress(UnreadablePolicyError):
-        return None if stored is None else Policy.of(stored)
-    return None
 
 
 def _nearest(

@@ -24,8 +24,9 @@ from domain.registration import Registration
 from domain.words import AbstainReason, Action, Verdict
 from places.capacity import Capacity, canary_room, read_capacity
 from places.listing import read_place
+from storage.experiments.actions import close
 from storage.experiments.commit_ids import commit_named
-from storage.experiments.experiments import close, register
+from storage.experiments.experiments import register
 from storage.experiments.rules import require_control, require_unlocked
 from storage.experiments.serving import standing_commit
 from storage.postgres.refusal import Conflict, Missing, Refusal
