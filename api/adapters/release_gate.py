@@ -15,7 +15,7 @@ from api.runtime.caller import Reader
 from api.runtime.keyring import HEADER, admitted
 from api.runtime.state import runtime
 from api.wire.answer import answer
-from api.wire.body import announces_json, body_of
+from api.wire.body import JSON, announces_body, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import NO_NUL, Commit, EnvironmentInQuery, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
@@ -173,6 +173,12 @@ def _is_taken_back(current: SituationReading) -> bool:
     return withdrawn or over
 
 
+def _announces_json(request: Request) -> bool:
+    """Tells whether a request says that it has a JSON body."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0]
+    return kind.strip().lower() == JSON and announces_body(request)
+
+
 @router.get(
     "/v1/reward/gate",
     summary="May a rollout go on?",
@@ -215,7 +221,7 @@ async def post_gate(
 ) -> Response:
     """Answer 200 to go on and 403 to hold, as Flagger's webhooks read it."""
     # A request without a JSON body is asked for its key first, as everywhere.
-    if HEADER in request.headers or not announces_json(request):
+    if HEADER in request.headers or not _announces_json(request):
         await admitted(request, KeyKind.PROJECT)
     body = await _BODY(request)
     caller = await admitted(request, KeyKind.PROJECT, inside=body.metadata.key)

@@ -42,6 +42,10 @@ _NO_KEY = "This is no project key: those begin with rk_ or ro_ and have 43 chara
 _OTHER_KIND = "This key sends data. Signing in takes a project key (rk_) or a read key (ro_)."
 _NO_GROUP = "No group of yours has a role in this project."
 _UNKNOWN = "This project key is unknown or was revoked."
+# A minute: somebody who mistypes needs a few; behind a proxy many share an address.
+_SIGN_INS_BY_ADDRESS = 60
+# From however many addresses they come: each of these asks the store.
+_SIGN_INS = 600
 
 
 async def get_sign_in(request: Request) -> Response:
@@ -60,7 +64,8 @@ async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
     form = await posted(request)
     # No project's proxies are known yet, so clients behind a proxy share a limit.
-    await runtime(request).rate_limit.admit_sign_in(address=client_address(request, ()))
+    limits, address = runtime(request).rate_limit, client_address(request, ())
+    await limits.count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
     after = page_after(form.text("next"))
     if form.text("project"):
         return await _post_proxied(request, form.text("project"), after)
@@ -98,7 +103,7 @@ async def _signed_in(
     request: Request, sign_in: Callable[[Connection], str | None], after: str, *, fault: str
 ) -> Response:
     shared = runtime(request)
-    await shared.rate_limit.admit_secret()
+    await shared.rate_limit.count("sign-in", _SIGN_INS, "")
     if (token := await shared.store.run(sign_in)) is None:
         return _asking(request, after, fault=fault, status=403)
     response = RedirectResponse(after, status_code=303)

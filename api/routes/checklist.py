@@ -7,18 +7,19 @@ from starlette.responses import Response
 from api.runtime.checklists import checklists
 from api.runtime.keyring import admitted
 from api.wire.answer import answer
-from api.wire.documentation import PlainRoute, answered_list, reading
+from api.wire.documentation import PlainRoute, json_body, reading
 from domain.checklist.line import ChecklistLine
 from storage.tenants.keys import READING_KINDS
 
 # It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
+_LINES = {"type": "array", "items": json_body(ChecklistLine)["application/json"]}
 
 
 @router.get(
     "/v1/reward/checklist",
     summary="Read the set-up checklist",
-    responses={200: answered_list(ChecklistLine)},
+    responses={200: {"content": {"application/json": {"schema": _LINES}}}},
     openapi_extra=reading(
         parameters=[{"name": "Cache-Control", "in": "header", "schema": {"type": "string"}}]
     ),

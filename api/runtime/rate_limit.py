@@ -30,10 +30,6 @@ _MINUTE = 60
 BYTES_A_COUNT = 16 * 1024
 VALUES_A_COUNT = 512
 _PORTIONS = 1000
-# Somebody who mistypes needs a few; behind a proxy many share an address.
-_SIGN_INS_BY_ADDRESS = 60
-# From however many addresses they come: each of these asks the store.
-_SIGN_INS = 600
 _DESCRIPTIONS: Mapping[str, str] = {
     "key": "requests a minute by a key",
     "address": "requests a minute by an address",
@@ -130,7 +126,7 @@ class RateLimit:
         ):
             count = min(further, limit - 1) if further else 1
             if count:
-                await self._count(policy, limit, identity, count, request=request)
+                await self.count(policy, limit, identity, count, request=request)
 
     async def admit_registration(self, request: Request, caller: Caller) -> None:
         """Counts a registration by a caller.
@@ -139,25 +135,9 @@ class RateLimit:
             Problem: Its key has registered as often as its project's settings allow.
         """
         limit = caller.settings.rate_limits.registrations_per_key
-        await self._count("registration", limit, caller.key, request=request)
+        await self.count("registration", limit, caller.key, request=request)
 
-    async def admit_sign_in(self, *, address: str) -> None:
-        """Counts an attempt to sign in from an address.
-
-        Raises:
-            Problem: The address has made as many as an address may.
-        """
-        await self._count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
-
-    async def admit_secret(self) -> None:
-        """Counts an attempt to sign in with a well-formed key or link.
-
-        Raises:
-            Problem: All addresses together have made as many as the store is asked about.
-        """
-        await self._count("sign-in", _SIGN_INS, "")
-
-    async def _count(
+    async def count(
         self,
         policy: str,
         limit: int,
@@ -166,6 +146,14 @@ class RateLimit:
         *,
         request: Request | None = None,
     ) -> None:
+        """Counts some requests of an identity under a policy, a key of `_DESCRIPTIONS`.
+
+        Args:
+            request: It notes the rest of the limit, for the headers of its answer.
+
+        Raises:
+            Problem: It has made as many as its limit allows.
+        """
         window = self._windows.get((policy, identity))
         if window is not None and window.limit == limit and window.lasts:
             if window.left >= count:

@@ -125,7 +125,7 @@ def body_of(
     adapter = TypeAdapter(shape)
 
     async def body(request: Request) -> ShapeT:
-        if optional and not _announces_body(request):
+        if optional and not announces_body(request):
             return validated(adapter, {})
         return await shaped(adapter, await read_body(request, limit=limit))
 
@@ -161,13 +161,8 @@ def _uncollected(work: Callable[[], ResultT]) -> ResultT:
             gc.enable()
 
 
-def announces_json(request: Request) -> bool:
-    """Tells whether a request says that it has a JSON body."""
-    kind = request.headers.get("Content-Type", "").partition(";")[0]
-    return kind.strip().lower() == JSON and _announces_body(request)
-
-
-def _announces_body(request: Request) -> bool:
+def announces_body(request: Request) -> bool:
+    """Tells whether a request says that it has a body."""
     return "Transfer-Encoding" in request.headers or request.headers.get(
         "Content-Length", "0"
     ) not in ("", "0")

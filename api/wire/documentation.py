@@ -72,12 +72,6 @@ def answered(*structs: type[msgspec.Struct]) -> dict[str, object]:
     return {"content": {"application/json": {"schema": content}}}
 
 
-def answered_list(struct: type[msgspec.Struct]) -> dict[str, object]:
-    """Returns the members of an answer whose JSON is an array of a struct."""
-    items = json_body(struct)["application/json"]
-    return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
-
-
 def json_body(*models: type) -> dict[str, object]:
     """Returns the schema of a JSON body that is any of some models."""
     MODELS.update((model.__name__, model) for model in models)

@@ -25,8 +25,6 @@ LOOK_BACK = timedelta(hours=1)
 # The least part of the sessions: of a served build, of the build that most users have, and of a
 # build that has replaced all others without a declared share.
 _SERVED, _MOST, _NEARLY_ALL = 0.01, 0.5, 0.9
-# A part that no mishap of a router explains.
-_RIVAL = 0.05
 # Two shares that routers declare may add up to 1 only nearly.
 _WHOLE = (0.99, 1.01)
 
@@ -104,16 +102,16 @@ class Serving:
         at: datetime,
     ) -> None:
         self.steps = [step for step in steps if step.deployed_at <= at]
-        self._last = {step.commit: step for step in self.steps}
+        self.last = {step.commit: step for step in self.steps}
         known = list(seen)
         self._seen = [block for block in known if at - LOOK_BACK <= block.block < at]
         self._stale = known if not self._seen else []
         self.history = history
-        self._at = at
+        self.at = at
 
     def under(self, history: History) -> Self:
         """Returns the same builds with other lineages."""
-        return type(self)(self.steps, [*self._seen, *self._stale], history=history, at=self._at)
+        return type(self)(self.steps, [*self._seen, *self._stale], history=history, at=self.at)
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -126,7 +124,7 @@ class Serving:
 
     def is_last_step(self, commit: str, deployed_at: datetime, recorded_at: datetime) -> bool:
         """Tells whether a step is the last step of its commit."""
-        step = self._last.get(commit)
+        step = self.last.get(commit)
         return step is None or (step.deployed_at, step.recorded_at) <= (deployed_at, recorded_at)
 
     def declared_since(self, commit: str, deployed_at: datetime, recorded_at: datetime) -> datetime:
@@ -168,7 +166,7 @@ class Serving:
         commit = seen or declared
         if commit is None:
             return None
-        step = self._last.get(commit)
+        step = self.last.get(commit)
         return Standing(
             commit=commit,
             since=None if step is None else step.deployed_at,
@@ -176,12 +174,12 @@ class Serving:
         )
 
     def _declared_standing(self, besides: str | None) -> str | None:
-        partial = [step for step in self._last.values() if step.is_partial]
+        partial = [step for step in self.last.values() if step.is_partial]
         others = [step for step in partial if step.commit != besides]
         if others and _WHOLE[0] <= sum(step.allocation or 0 for step in partial) <= _WHOLE[1]:
             return max(others, key=lambda step: step.allocation or 0).commit
         standing: ReleaseStep | None = None
-        for step in sorted(self._last.values(), key=lambda step: step.deployed_at):
+        for step in sorted(self.last.values(), key=lambda step: step.deployed_at):
             if step.commit == besides or step.allocation not in {None, 1}:
                 continue
             if standing is None or self._takes_over(step, standing):
@@ -203,12 +201,12 @@ class Serving:
 
         Blocks from before a deploy say nothing of it: only those that began since are asked.
         """
-        step = None if declared is None else self._last.get(declared)
+        step = None if declared is None else self.last.get(declared)
         parts = self._parts_since(None if step is None else step.deployed_at)
         if not parts or declared in parts:
             return None
         commit = max(parts, key=lambda name: parts[name])
-        own = self._last.get(commit)
+        own = self.last.get(commit)
         # A registration may name any commit: what users have is a deploy's, or a deploy's base.
         known = own is not None or any(step.base == commit for step in self.steps)
         if not known or commit == besides or (own is not None and own.allocation == 0):
@@ -226,7 +224,7 @@ class Serving:
             named: Whether it is named as a base: then it counts as served until the contrary is
                 known.
         """
-        step = self._last.get(commit)
+        step = self.last.get(commit)
         share = None if step is None else step.allocation
         if share == 0:
             return False
@@ -247,7 +245,7 @@ class Serving:
             return False
         if not self.parts:
             return True
-        return self._at - step.deployed_at < LOOK_BACK and any(
+        return self.at - step.deployed_at < LOOK_BACK and any(
             seen.commit == commit for seen in self._seen
         )
 
@@ -258,11 +256,11 @@ class Serving:
 
     def _succeeded_at(self, commit: str) -> datetime | None:
         """Returns when another commit was last deployed to everybody after this commit."""
-        own = self._last.get(commit)
+        own = self.last.get(commit)
         return max(
             (
                 step.deployed_at
-                for step in self._last.values()
+                for step in self.last.values()
                 if step.allocation == 1
                 and step.commit != commit
                 and (own is None or step.deployed_at >= own.deployed_at)
@@ -272,7 +270,7 @@ class Serving:
 
     def served(self, *, named: Iterable[str] = ()) -> set[str]:
         """Returns the commits that users get."""
-        served = {commit for commit in self._last if self.is_served(commit)}
+        served = {commit for commit in self.last if self.is_served(commit)}
         return served | {commit for commit in named if self.is_served(commit, named=True)}
 
     # --- What a canary is compared with -----------------------------------------------------------
@@ -284,7 +282,7 @@ class Serving:
         that stands on the treatment, it is the treatment's base: nobody has the build without the
         other.
         """
-        for base in self._bases_of(treatment):
+        for base in self.bases_of(treatment):
             if self.is_served(base, named=True):
                 return base
         standing = self.standing(besides=treatment)
@@ -292,7 +290,8 @@ class Serving:
             return self.history.base(treatment)
         return standing.commit
 
-    def _bases_of(self, commit: str) -> Iterator[str]:
+    def bases_of(self, commit: str) -> Iterator[str]:
+        """Yields the builds that a commit stands on, the nearest first."""
         return self.history.chain(commit, self.history.named_base)
 
     def missing_control(
@@ -303,15 +302,15 @@ class Serving:
         Args:
             control: The commit it is compared with; None where none was known.
         """
-        own = self._last.get(treatment)
+        own = self.last.get(treatment)
         # Before its first session, an undeployed base is known by the canary's share alone.
-        is_known = control in self._last or (own is not None and own.is_partial)
+        is_known = control in self.last or (own is not None and own.is_partial)
         others = self.served() - {treatment}
         if control is not None and self.is_served(control, named=is_known):
             others.add(control)
         if any(not change & self.history.lineage(commit) for commit in others):
             return None
-        known = self.history.commits | self._last.keys()
+        known = self.history.commits | self.last.keys()
         unknown = {commit: part for commit, part in self.parts.items() if commit not in known}
         commit = max(unknown, key=lambda name: unknown[name], default=None)
         is_rest = control is not None and not self.is_taken_out(control)
@@ -322,27 +321,8 @@ class Serving:
 
     def is_taken_out(self, commit: str | None) -> bool:
         """Tells whether the last deploy of a commit has allocation 0."""
-        step = None if commit is None else self._last.get(commit)
+        step = None if commit is None else self.last.get(commit)
         return step is not None and step.allocation == 0
-
-    def rival_lines(self) -> tuple[str, str] | None:
-        """Returns two builds of which neither stands on the other, and no share is declared.
-
-        Both were deployed over an hour ago, and each carries a part that no mishap explains: two
-        services that post to the same environment, or a canary whose share nobody declared.
-        """
-        lines = [
-            step.commit
-            for step in sorted(self._last.values(), key=lambda step: step.deployed_at)
-            if step.allocation is None
-            and self._at - step.deployed_at >= LOOK_BACK
-            and self.parts.get(step.commit, 0.0) >= _RIVAL
-        ]
-        for number, first in enumerate(lines):
-            for second in lines[number + 1 :]:
-                if second not in self._bases_of(first) and first not in self._bases_of(second):
-                    return first, second
-        return None
 
 
 def _parts(blocks: Sequence[SeenCommit]) -> Mapping[str, float]:

@@ -21,6 +21,8 @@ from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
     blocks_to_expose,
+    end_block,
+    first_block,
     open_experiments,
 )
 from storage.pipeline.moments import EARLIEST, SECOND, microseconds
@@ -114,7 +116,9 @@ def _far_behind(
         scope.experiment.experiment_id: _Backlog(
             unread=scope,
             stored_to=stored_to[scope.experiment.experiment_id],
-            is_over=scope.is_whole_life
+            # These are all blocks that are ever read of it.
+            is_over=(scope.from_block, scope.to_block)
+            == (first_block(scope.experiment), end_block(scope.experiment))
             and (scope.experiment.experiment_id, "exposures") not in cursors,
         )
         for scope in blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))

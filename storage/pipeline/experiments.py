@@ -291,20 +291,14 @@ class ReadExperiment:
         """The latest."""
         return self.to_block + self.experiment.grace
 
-    @property
-    def is_whole_life(self) -> bool:
-        """Whether these are all blocks that are ever read of the experiment."""
-        return self.from_block == _first_block(self.experiment) and self.to_block == _end_block(
-            self.experiment
-        )
 
-
-def _first_block(experiment: PipelineExperiment) -> int:
+def first_block(experiment: PipelineExperiment) -> int:
+    """Returns the first block that is ever read of an experiment."""
     return block_of(experiment.seen_from)
 
 
-def _end_block(experiment: PipelineExperiment) -> int:
-    # Nothing is read past the closing of the last outcome within the horizon.
+def end_block(experiment: PipelineExperiment) -> int:
+    """Returns where reading ends: with the closing of the last outcome within the horizon."""
     return block_of(experiment.horizon + experiment.target_open_for)
 
 
@@ -314,8 +308,8 @@ def blocks_to_expose(
     """Returns the experiments of which blocks have closed that were not read yet."""
     unread: list[ReadExperiment] = []
     for experiment in experiments:
-        to_block = min(block_of(as_of - experiment.grace), _end_block(experiment))
-        from_block = read_to.get(experiment.experiment_id, _first_block(experiment))
+        to_block = min(block_of(as_of - experiment.grace), end_block(experiment))
+        from_block = read_to.get(experiment.experiment_id, first_block(experiment))
         if to_block > from_block:
             unread.append(
                 ReadExperiment(experiment=experiment, from_block=from_block, to_block=to_block)

@@ -141,3 +141,21 @@ forgettings = new_table(
     CheckConstraint("kind IN ('user_ref', 'session', 'unit')", name="kind"),
     Index(None, "project_id"),
 )
+
+# --- What the pipeline derives -----------------------------------------------------------------
+
+# Experiments that were read for the first time when nothing of theirs was left to come, as those of
+# an import are. Of their units the few rows alone are stored that evidence is read from.
+whole_lives = new_table(
+    "whole_lives",
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    Column("units", BigInteger, nullable=False),
+)
+
+# Everything that the pipeline fills from the log, in its order.
+_NAMES = (
+    *("exposures", "strata", "sightings", "block_units", "block_names", "conversions", "amounts"),
+    *("cells", "cursors", "whole_lives", "next_looks", "evidence", "publication_progress"),
+    "verdicts",
+)
+DERIVED = tuple(metadata.tables[name] for name in _NAMES)

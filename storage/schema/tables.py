@@ -542,14 +542,6 @@ cursors = new_table(
     ),
 )
 
-# Experiments that were read for the first time when nothing of theirs was left to come, as those of
-# an import are. Of their units the few rows alone are stored that evidence is read from.
-whole_lives = new_table(
-    "whole_lives",
-    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
-    Column("units", BigInteger, nullable=False),
-)
-
 # When an experiment's next look can come; of an experiment without a row it is computed at once.
 next_looks = new_table(
     "next_looks",
@@ -968,24 +960,6 @@ def _view_in_words(table: Table) -> None:
 _COUNTS = (block_units, block_names, cells)
 for _rows in (exposures, sightings, conversions, amounts, *_COUNTS, *tombstones):
     _view_in_words(_rows)
-
-# Everything that the pipeline fills from the log, in its order.
-DERIVED = (
-    exposures,
-    strata,
-    sightings,
-    block_units,
-    block_names,
-    conversions,
-    amounts,
-    cells,
-    cursors,
-    whole_lives,
-    next_looks,
-    evidence,
-    publication_progress,
-    verdicts,
-)
 
 _GUARD = DDL(
     """

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import secrets
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,11 +13,11 @@ from storage.postgres.rows import value_of
 from storage.schema.tables import keys
 from storage.tenants.audit_trail import Actor, ActorKind
 
-_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_RANDOM, _CHECK = 34, 6
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+RANDOM, _CHECK = 34, 6
 # A key's use is noted no more often: a row an event would cost more than the event.
 USE_NOTED_EVERY = timedelta(minutes=10)
-_FORM = re.compile(rf"(?:wk|pk|rk|ro)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
+_FORM = re.compile(rf"(?:wk|pk|rk|ro)_[0-9A-Za-z]{{{RANDOM + _CHECK}}}", re.ASCII)
 
 
 class Role(StrEnum):
@@ -37,12 +36,6 @@ class KeyKind(StrEnum):
     READ = "read"
 
 
-_PREFIXES = {
-    KeyKind.WRITE: "wk_",
-    KeyKind.PUBLIC: "pk_",
-    KeyKind.PROJECT: "rk_",
-    KeyKind.READ: "ro_",
-}
 # The kinds that read verdicts and sign in to read.
 READING_KINDS = (KeyKind.PROJECT, KeyKind.READ)
 
@@ -55,18 +48,19 @@ class Holder:
     kind: KeyKind
 
 
-def _checksum(body: str) -> str:
+def checksum(body: str) -> str:
+    """Returns the CRC32 of a key's prefix and characters, in base 62."""
     number = zlib.crc32(body.encode())
     digits: list[str] = []
     for _ in range(_CHECK):
         number, digit = divmod(number, 62)
-        digits.append(_BASE62[digit])
+        digits.append(BASE62[digit])
     return "".join(reversed(digits))
 
 
 def is_well_formed(key: str) -> bool:
     """Returns whether a text may be a key, without asking the store."""
-    return _FORM.fullmatch(key) is not None and _checksum(key[:-_CHECK]) == key[-_CHECK:]
+    return _FORM.fullmatch(key) is not None and checksum(key[:-_CHECK]) == key[-_CHECK:]
 
 
 def key_digest(key: str) -> bytes:
@@ -103,9 +97,3 @@ def note_use(connection: Connection, digest: bytes) -> None:
         )
         .values(last_used_at=now)
     )
-
-
-def new_key(kind: KeyKind) -> str:
-    """Returns a fresh key: prefix, 34 random characters, and a CRC32 of both in base 62."""
-    body = _PREFIXES[kind] + "".join(secrets.choice(_BASE62) for _ in range(_RANDOM))
-    return body + _checksum(body)

@@ -1,5 +1,6 @@
 """Projects and their keys: made, listed and revoked; a project is a deployable."""
 
+import secrets
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from storage.postgres.refusal import Conflict, Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
-from storage.tenants.keys import KeyKind, is_well_formed, key_digest, new_key
+from storage.tenants.keys import BASE62, RANDOM, KeyKind, checksum, is_well_formed, key_digest
 
 LONGEST_LABEL = 64
 _SHOWN = (
@@ -21,6 +22,12 @@ _SHOWN = (
     keys.c.last_used_at,
     keys.c.label,
 )
+_PREFIXES = {
+    KeyKind.WRITE: "wk_",
+    KeyKind.PUBLIC: "pk_",
+    KeyKind.PROJECT: "rk_",
+    KeyKind.READ: "ro_",
+}
 # A new project gets a key of each; a key that only reads is made for whoever asks for it.
 FIRST_KINDS = (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
 
@@ -115,6 +122,12 @@ class KeyRecord:
     revoked_at: datetime | None
     last_used_at: datetime | None
     label: str | None
+
+
+def new_key(kind: KeyKind) -> str:
+    """Returns a fresh key: prefix, 34 random characters, and a CRC32 of both in base 62."""
+    body = _PREFIXES[kind] + "".join(secrets.choice(BASE62) for _ in range(RANDOM))
+    return body + checksum(body)
 
 
 def create_key(

@@ -1,12 +1,11 @@
 """Check results: which days equal the log, which experiments differ, and what other checks say."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import date
 
 from sqlalchemy import Connection, text
 
 from storage.verdicts.next_look import forget_next_looks
-from storage.verdicts.progress import forget_published
 
 _NAMED = text("SELECT experiments FROM self_checks WHERE day = :day")
 _CHECKED = text("""
@@ -30,7 +29,7 @@ def note_self_check(
     connection.execute(_CHECKED, {"day": day, "equal": equal, "experiments": sorted(unequal)})
     cured = {*before, *swapped} - {*unequal}
     forget_next_looks(connection, sorted(before | cured | {*unequal}))
-    forget_published(connection, sorted(cured))
+    _forget_published(connection, sorted(cured))
 
 
 _RESULT = text("""
@@ -55,4 +54,17 @@ WHERE NOT equal
 def note_rebuilt(connection: Connection, *, unequal: Collection[str]) -> None:
     """Keeps that a rebuild made all days equal to the log, but for some experiments."""
     connection.execute(_REBUILT, {"unequal": sorted(unequal)})
-    forget_published(connection, None)
+    _forget_published(connection, None)
+
+
+_FORGET_PUBLISHED = text("""
+UPDATE publication_progress AS p SET published_to = NULL
+FROM verdicts AS v
+WHERE v.experiment_id = p.experiment_id AND NOT v.decided
+  AND (CAST(:ids AS text[]) IS NULL OR p.experiment_id = ANY(CAST(:ids AS text[])))
+""")
+
+
+def _forget_published(connection: Connection, ids: Sequence[str] | None) -> None:
+    """Has `ids`, or by None all, computed at once from repaired rows, whatever look is served."""
+    connection.execute(_FORGET_PUBLISHED, {"ids": None if ids is None else list(ids)})

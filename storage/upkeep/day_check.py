@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from storage.pipeline.moments import Days, moment_of
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
-from storage.schema.tables import DERIVED
+from storage.schema.annex_tables import DERIVED
 from storage.verdicts.follow_ups import PlannedFollowUp
 
 _READ_DAYS = text(f"""

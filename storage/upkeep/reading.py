@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
-from storage.schema.tables import DERIVED, self_checks
+from storage.schema.annex_tables import DERIVED
+from storage.schema.tables import self_checks
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
 # a statement or two a small sample is enough. The server ends the statement of a process that was

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 
 from storage.schema.encoding import epoch_microseconds, on_our_clock
 from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, SEEN_FROM, TARGET_OPEN_FOR
-from storage.verdicts.set_aside import ANY_DUE
+from storage.verdicts.set_aside import DUE
 
 # An event is in the block of its own clock, which may run ahead by this much.
 _AHEAD = "3 minutes"
@@ -26,6 +26,12 @@ class DueWork:
         return ", ".join(f"{reason}: {count}" for reason, count in self.reasons.items())
 
 
+_ANY_DUE = f"""
+SELECT x.experiment_id FROM set_aside AS s
+JOIN experiments AS x USING (experiment_id)
+JOIN verdicts AS v USING (experiment_id)
+WHERE NOT v.decided AND {DUE}
+"""
 _DUE = text(f"""
 -- By the mark of the last step: a run that broke off after any other step has work left.
 WITH open AS MATERIALIZED (
@@ -134,7 +140,7 @@ WITH open AS MATERIALIZED (
               OR d.recorded_at > m.read_to + m.grace)
     )
     UNION ALL
-    SELECT experiment_id, 'set aside, tried again', NULL FROM ({ANY_DUE}) AS retried
+    SELECT experiment_id, 'set aside, tried again', NULL FROM ({_ANY_DUE}) AS retried
     UNION ALL
     SELECT x.experiment_id, 'registered', NULL
     FROM verdicts AS v

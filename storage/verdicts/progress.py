@@ -1,7 +1,5 @@
 """Publication progress: up to which block each experiment's evidence was computed and published."""
 
-from collections.abc import Sequence
-
 from sqlalchemy import Connection, text
 
 _NOTE_STAGED = text("""
@@ -27,14 +25,6 @@ WHERE v.experiment_id = p.experiment_id AND (NOT v.decided OR f.state = 'running
 """)
 
 
-_FORGET_PUBLISHED = text("""
-UPDATE publication_progress AS p SET published_to = NULL
-FROM verdicts AS v
-WHERE v.experiment_id = p.experiment_id AND NOT v.decided
-  AND (CAST(:ids AS text[]) IS NULL OR p.experiment_id = ANY(CAST(:ids AS text[])))
-""")
-
-
 def note_staged(connection: Connection) -> None:
     """Keeps how far the cells reached from which the evidence was computed that is staged now."""
     connection.execute(_NOTE_STAGED)
@@ -43,8 +33,3 @@ def note_staged(connection: Connection) -> None:
 def note_published(connection: Connection) -> None:
     """Keeps that the staged evidence is published."""
     connection.execute(_NOTE_PUBLISHED)
-
-
-def forget_published(connection: Connection, ids: Sequence[str] | None) -> None:
-    """Has `ids`, or by None all, computed at once from repaired rows, whatever look is served."""
-    connection.execute(_FORGET_PUBLISHED, {"ids": None if ids is None else list(ids)})

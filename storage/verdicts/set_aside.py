@@ -82,7 +82,7 @@ def experiments_to_publish(connection: Connection) -> list[str]:
 
 # An experiment that breaks a stage is tried again after a minute, then after two, and so on up to
 # an hour. Somebody may have closed it meanwhile, or forgotten the data that broke it.
-_DUE = """
+DUE = """
 (s.last_tried_at + least(interval '1 hour', interval '1 minute' * 2 ^ least(s.tries - 1, 6))
     <= clock_timestamp() OR x.closed_at >= s.last_tried_at)
 """
@@ -95,7 +95,7 @@ WITH waiting AS MATERIALIZED (
     LEFT JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
     LEFT JOIN set_aside AS s USING (experiment_id)
     WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL
-      AND NOT coalesce(v.decided, false) AND (s.experiment_id IS NULL OR :at_once OR {_DUE})
+      AND NOT coalesce(v.decided, false) AND (s.experiment_id IS NULL OR :at_once OR {DUE})
 ), served AS (
     SELECT project_id, max(answered_at) AS served_at FROM experiments
     WHERE project_id IN (SELECT project_id FROM waiting)
@@ -135,16 +135,9 @@ SELECT s.experiment_id
 FROM set_aside AS s
 JOIN experiments AS x USING (experiment_id)
 LEFT JOIN verdicts AS v USING (experiment_id)
-WHERE s.stage = :stage AND NOT coalesce(v.decided, false) AND (:at_once OR {_DUE})
+WHERE s.stage = :stage AND NOT coalesce(v.decided, false) AND (:at_once OR {DUE})
 ORDER BY s.experiment_id
 """)
-
-ANY_DUE = f"""
-SELECT x.experiment_id FROM set_aside AS s
-JOIN experiments AS x USING (experiment_id)
-JOIN verdicts AS v USING (experiment_id)
-WHERE NOT v.decided AND {_DUE}
-"""
 
 
 def experiments_to_retry(connection: Connection, stage: str, *, at_once: bool) -> list[str]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -18,12 +19,12 @@ from domain.checklist.setup import OpenExperiment, ProjectSetup, Traffic
 from domain.evidence.counts import LeftOut
 from domain.lineage.control_state import ControlState
 from domain.lineage.returning import ReturningVisitors
+from domain.lineage.serving import LOOK_BACK, Serving
 from domain.metric import FrozenMetric, metric_definition
 from storage.experiments.deploys import ELSEWHERE, UNSHARED
 from storage.experiments.readings import PastEvents, read_returning
 from storage.experiments.serving import control_states, read_serving
 from storage.log.admissions import COUNTED, NEWEST
-from storage.log.received_events import read_name_counts
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
 from storage.schema.clock import store_time
@@ -34,12 +35,14 @@ from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.next_look import UNITS_FROM, first_look_of
 from storage.views.published import read_set_aside
-from storage.views.recent_traffic import read_names, read_traffic
+from storage.views.recent_traffic import read_name_counts, read_names, read_traffic
 from storage.views.registrations import ASKED, read_awaited
 
 PRODUCTION = "production"
 # Arms that shared a block within so long are served side by side.
 _APART = timedelta(hours=1)
+# A part of the sessions that no mishap of a router explains.
+_RIVAL = 0.05
 
 _LIMIT = text("SELECT set_config('statement_timeout', '10s', true)")
 
@@ -293,9 +296,28 @@ def _rivals(
         if sum(commit.known for commit in recent.commits) > 1
     ]
     pairs = (
-        read_serving(connection, project_id, environment).rival_lines() for environment in several
+        _rival_lines(read_serving(connection, project_id, environment)) for environment in several
     )
     return [pair for pair in pairs if pair is not None]
+
+
+def _rival_lines(builds: Serving) -> tuple[str, str] | None:
+    """Returns two builds of which neither stands on the other, and no share is declared.
+
+    Both were deployed over an hour ago, and each carries a part that no mishap explains: two
+    services that post to the same environment, or a canary whose share nobody declared.
+    """
+    lines = [
+        step.commit
+        for step in sorted(builds.last.values(), key=lambda step: step.deployed_at)
+        if step.allocation is None
+        and builds.at - step.deployed_at >= LOOK_BACK
+        and builds.parts.get(step.commit, 0.0) >= _RIVAL
+    ]
+    for first, second in combinations(lines, 2):
+        if second not in builds.bases_of(first) and first not in builds.bases_of(second):
+            return first, second
+    return None
 
 
 def _experiment(

@@ -11,8 +11,10 @@ from sqlalchemy import Connection, text
 
 from domain.checklist.setup import CrowdedUnit, Seen, Traffic, UnmatchedFilter
 from domain.metric import Metric
+from domain.registration import ReceivedEvents
 from domain.route import RouteTable
 from storage.experiments.graphs import graph_patterns
+from storage.log.received_events import TODAY
 from storage.postgres.rows import value_of
 from storage.schema.encoding import on_our_clock
 from storage.tenants.settings import Settings
@@ -284,3 +286,27 @@ LIMIT 2000
 def read_names(connection: Connection, project_id: int) -> list[str]:
     """Returns names of events that came to a project: vouched ones first, the newest first."""
     return list(connection.execute(_NAMES, {"project_id": project_id}).scalars())
+
+
+# --- As the API counted it ----------------------------------------------------------------------
+
+# A rate is of this many seconds at least: the first requests of a name are no measure of an hour.
+_LEAST_SECONDS = 300
+_MOST_SHOWN = 20
+_RECEIVED = text(f"""
+SELECT event, 3600 * sum(c.events)::float / greatest(
+    extract(epoch FROM statement_timestamp() - greatest(
+        s.first_at, CAST({TODAY} - 1 AS timestamp) AT TIME ZONE 'UTC'
+    )), {_LEAST_SECONDS}
+)::float AS per_hour
+FROM name_counts AS c JOIN seen_names AS s USING (project_id, event)
+WHERE c.project_id = :project_id AND c.day >= {TODAY} - 1
+GROUP BY event, s.first_at
+ORDER BY per_hour DESC, event LIMIT {_MOST_SHOWN}
+""")
+
+
+def read_name_counts(connection: Connection, project_id: int) -> list[ReceivedEvents]:
+    """Returns the names of events that came live since yesterday, the most frequent first."""
+    rows = connection.execute(_RECEIVED, {"project_id": project_id})
+    return [value_of(ReceivedEvents, row) for row in rows]

@@ -16,13 +16,13 @@ from domain.policy import Policy
 from domain.registration import Registration, RegistrationAnswer
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import asked_metrics
-from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import ALPHA, JUDGED_METRICS
 from storage.tenants.settings import Settings, read_settings
 from storage.verdicts.next_look import UNITS_FROM, readable_policy
 from storage.verdicts.situations import SituationReading, read_situations
+from storage.views.recent_traffic import read_name_counts
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 from orchestration.dagster.resources import Store as StoreResource
 from orchestration.definitions import definitions
 from storage.log.events import RuntimeEvent, append_history
+from storage.schema.annex_tables import DERIVED
 from storage.schema.partitions import create_days
-from storage.schema.tables import DERIVED
 from storage.tenants.projects import create_project
 from tests.clients.receiver import Receiver, receiving
 from tests.conftest import Store, filled_model, fresh_store

@@ -22,7 +22,7 @@ from orchestration.dagster.resources import Store
 from orchestration.definitions import resources
 from storage.postgres.data_dir import ROLE
 from storage.postgres.engine import connection_string, open_engine
-from storage.schema.tables import DERIVED
+from storage.schema.annex_tables import DERIVED
 from storage.tenants.keys import KeyKind
 from tests.clients.delivery import CONTROL
 from tests.clients.shop import Shop, open_shop

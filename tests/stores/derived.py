@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Cast, Connection, Engine, Table, Text, cast, func, select, text
 
-from storage.schema.tables import DERIVED
+from storage.schema.annex_tables import DERIVED
 
 # When a verdict was published and when the next look can come: both move with the clock.
 _UNSTABLE = {"published_at", "next_look_at"}

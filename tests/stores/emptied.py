@@ -2,7 +2,8 @@
 
 from sqlalchemy import Connection, text
 
-from storage.schema.tables import DERIVED, experiments
+from storage.schema.annex_tables import DERIVED
+from storage.schema.tables import experiments
 from storage.upkeep.rebuild import publish_waiting
 
 

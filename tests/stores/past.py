@@ -13,8 +13,8 @@ from domain.registration import PRODUCTION
 from orchestration.pipeline.drafts import draft_bound, draft_waited_out
 from storage.log.events import RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.schema.annex_tables import DERIVED
 from storage.schema.clock import claim_derived_tables, closed_instant
-from storage.schema.tables import DERIVED
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.situations import read_situations

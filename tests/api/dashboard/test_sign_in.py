@@ -12,7 +12,8 @@ from api.dashboard.pages import router
 from api.runtime.settings import ApiSettings
 from storage.schema.annex_tables import sign_in_links, sign_ins
 from storage.schema.tables import projects
-from storage.tenants.keys import KeyKind, Role, new_key
+from storage.tenants.keys import KeyKind, Role
+from storage.tenants.projects import new_key
 from storage.tenants.sign_ins import create_link
 from tests.world import World
 

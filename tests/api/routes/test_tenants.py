@@ -15,8 +15,8 @@ from api.dashboard.pages import router as dashboard
 from api.runtime.settings import ApiSettings
 from storage.schema.annex_tables import metadata
 from storage.schema.tables import keys
-from storage.tenants.keys import KeyKind, key_digest, new_key
-from storage.tenants.projects import FIRST_KINDS, create_project, list_keys, revoke_key
+from storage.tenants.keys import KeyKind, key_digest
+from storage.tenants.projects import FIRST_KINDS, create_project, list_keys, new_key, revoke_key
 from tests.world import World
 
 pytestmark = pytest.mark.shared_store(ofrep="browser")

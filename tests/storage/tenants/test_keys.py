@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from storage.tenants.keys import KeyKind, is_well_formed, key_digest, new_key, note_use
-from storage.tenants.projects import create_project, list_keys
+from storage.tenants.keys import KeyKind, is_well_formed, key_digest, note_use
+from storage.tenants.projects import create_project, list_keys, new_key
 
 
 @pytest.mark.parametrize(
