@@ -14,7 +14,7 @@ from tests.near import distances
 MOST_FILES = 15
 # Lines and files that the endpoints of the interface, a tick and the tools import, and parameters
 # and results without a type of their own. Lower them; the goals are 32,000 in 200 files, and 80.
-MOST_IN_CORE, MOST_UNTYPED = (36_170, 230), 48
+MOST_IN_CORE, MOST_UNTYPED = (35_900, 226), 48
 _UNTYPED = re.compile(r"(dict\[str|Mapping\[str|Row\[)(, )?Any\]")
 
 
