@@ -30,46 +30,43 @@ def test_each_hour_is_sealed_on_its_own_day(canary, on_disk) -> None:
         assert read_gauges(connection).unsealed_hours == 0
 
 
-def test_a_settled_day_is_rebuilt_once_with_every_check(canary, on_disk, today) -> None:
-    canary.run("deploy_reward_fast", on_disk, today)
-    first_day = canary.first_day.date().isoformat()
-    canary.tamper("DELETE FROM cells WHERE experiment_id = '{view}'")
+def test_a_settled_day_is_rebuilt_once_with_every_check(walked, on_disk) -> None:
+    first_day = walked.first_day.date().isoformat()
+    walked.tamper("DELETE FROM cells WHERE experiment_id = '{view}'")
 
-    (request,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
-    result = run(canary, on_disk, request)
+    (request,) = tick(each_day, walked.url, on_disk, at=TICK).run_requests
+    result = run(walked, on_disk, request)
 
     assert request.partition_key == first_day
     assert result.success
     assert len(result.get_asset_check_evaluations()) == 9
-    (later,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
-    assert later.partition_key == (canary.first_day + timedelta(days=1)).date().isoformat()
+    (later,) = tick(each_day, walked.url, on_disk, at=TICK).run_requests
+    assert later.partition_key == (walked.first_day + timedelta(days=1)).date().isoformat()
 
 
 def test_a_settled_day_whose_run_failed_is_tried_again_and_then_left(
-    canary, on_disk, today, monkeypatch
+    walked, on_disk, monkeypatch
 ) -> None:
-    canary.run("deploy_reward_fast", on_disk, today)
     monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
     days = []
     for turn in range(4):
-        (request,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
+        (request,) = tick(each_day, walked.url, on_disk, at=TICK).run_requests
         days.append(request.partition_key)
         if not turn:
-            assert not run(canary, on_disk, request).success
+            assert not run(walked, on_disk, request).success
             (failed,) = on_disk.get_runs(limit=1)
         else:
             on_disk.add_run(failed._replace(run_id=str(uuid4()), tags={**failed.tags}))
 
-    second = (canary.first_day + timedelta(days=1)).date().isoformat()
-    assert days == [canary.first_day.date().isoformat()] * 3 + [second]
+    second = (walked.first_day + timedelta(days=1)).date().isoformat()
+    assert days == [walked.first_day.date().isoformat()] * 3 + [second]
 
 
 @pytest.mark.nightly
-def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, on_disk, today) -> None:
-    canary.run("deploy_reward_fast", on_disk, today)
-    canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
+def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(walked, on_disk) -> None:
+    walked.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
 
-    assert not tick(each_day, canary.url, on_disk, at=TICK).run_requests
+    assert not tick(each_day, walked.url, on_disk, at=TICK).run_requests
 
 
 def test_yesterday_has_a_run_where_nobody_measures_anything(store, on_disk) -> None:

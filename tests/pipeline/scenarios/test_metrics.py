@@ -1,19 +1,15 @@
 """The metrics of an experiment as rows: what to revise, and what is known to be unharmed."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from domain.evidence.document import evidence_from
 from domain.metric import Metric
 from mcp_server.explanation import explanation, fits
 from orchestration.pipeline.audit import audit
-from storage.schema.partitions import create_days
-from tests.repetition import also_nightly
-from tests.world import DAY, A, K, T
+from tests.world import DAY, A, K
 
 
 @pytest.fixture
@@ -71,62 +67,6 @@ def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
     assert error["state"] == "unharmed"
     # Half a point of a rate of 1 in 100.
     assert error["interval"][1] < 0.005
-
-
-# Events come live under a name, and two days late under the other.
-LATE_BY = 2 * DAY
-BOTH = ("order", "billed")
-
-
-@pytest.fixture
-def twice_told(story) -> Callable[..., None]:
-    """Sends a canary's orders, and the same under another name as they come two days late."""
-
-    def run(**chosen: Any) -> None:
-        metric = {"window_seconds": 3600, **chosen}
-        story.settings(metrics=dict.fromkeys(BOTH, metric))
-        story.canary()
-        story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10})
-        story.crowd(K, start=0, minutes=600, units=4000, rates={"order": 0.14})
-        orders = [event for event in story.events if event["event"] == "order"]
-        story.events += [{**event, "event": "billed"} for event in orders]
-        story.send()
-        with story.store.engine.begin() as connection:
-            create_days(connection, [(T + timedelta(minutes=LATE_BY)).date()])
-            connection.execute(
-                text(
-                    "UPDATE runtime_events SET received_at = received_at + interval '2 days'"
-                    " WHERE event = 'billed'"
-                )
-            )
-
-    return run
-
-
-@pytest.mark.parametrize("metric", also_nightly(BOTH[1:], BOTH[:1]))
-@pytest.mark.nightly
-def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told, metric) -> None:
-    twice_told(grace_seconds=3 * 86_400)
-    experiment = story.register(treatment_commit=K, target_metric=metric)
-    story.tick(minutes=2 * DAY)
-    assert story.contract(experiment)["verdict"] == "abstain"
-    story.tick(minutes=5 * DAY)
-    contract, evidence = story.contract(experiment), story.evidence(experiment)
-    # The same numbers of both: of what came live and of what came two days late.
-    assert contract["verdict"] == "keep"
-    assert contract["lift"] == pytest.approx(0.041831097079715863, abs=1e-12)
-    assert contract["ci"] == pytest.approx([0.0009051272703293997, 0.08275706688910232], abs=1e-12)
-    assert [arm["late"] for arm in evidence["arms"].values()] == [0, 0]
-
-
-@pytest.mark.nightly
-def test_without_a_grace_of_its_own_a_metric_counts_them_as_late(story, twice_told) -> None:
-    twice_told()
-    late = story.register(treatment_commit=K, target_metric="billed")
-    story.tick(minutes=5 * DAY)
-    arms = story.evidence(late)["arms"]
-    assert arms["treatment"]["conversions"] == 0
-    assert arms["treatment"]["late"] > 0
 
 
 def test_who_came_back_in_the_window_counts_and_who_came_before_or_after_it_does_not(story) -> None:
