@@ -166,8 +166,8 @@ def ratios(run: Run) -> Section:
     for times in (1.0, 2.0):
         seen = evaluated(Requests(ratio=0.01, times=times), many, seed(), as_guardrail=True)
         name = f"breached, no harm, errors 1 %, requests ×{times:g}"
-        counted(name, (bool(one.guardrail_breaches) for one in seen), many, at_most=ALPHA)
+        counted(name, (bool(one.decision.guardrail_breaches) for one in seen), many, at_most=ALPHA)
     for name, (requests, least) in HARMS.items():
         seen = evaluated(requests, few, seed(), as_guardrail=True)
-        counted(name, (bool(one.guardrail_breaches) for one in seen), few, at_least=least)
+        counted(name, (bool(one.decision.guardrail_breaches) for one in seen), few, at_least=least)
     return Section(title="Ratios", text=TEXT.replace("\n", " ").strip(), rows=rows)

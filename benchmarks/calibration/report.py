@@ -214,7 +214,7 @@ def guardrails(run: Run) -> Section:
         count = run.replications(1500)
         seen = evaluated(family_of_guardrails(family, days=7), count, 20_261_404_00 + len(rows))
         name = f"some of {family} breached, none harmed"
-        hits = sum(bool(one.guardrail_breaches) for one in seen)
+        hits = sum(bool(one.decision.guardrail_breaches) for one in seen)
         rows.append(Proportion(name=name, hits=hits, count=count, at_most=ALPHA))
     for errors, low, high in ((0.015, None, 0.1), (0.01, 0.9, None)):
         count = run.replications(300)
@@ -382,7 +382,9 @@ def means(run: Run) -> Section:
     for as_guardrail in (False, True):
         draw = continuous(CONTROL_HAS_NONE, share=0.5, days=1, as_guardrail=as_guardrail)
         seen = evaluated(draw, count, 20_261_415_00 + len(rows))
-        hits = sum(one.decision.verdict == "keep" or bool(one.guardrail_breaches) for one in seen)
+        hits = sum(
+            one.decision.verdict == "keep" or bool(one.decision.guardrail_breaches) for one in seen
+        )
         name = f"{'breached' if as_guardrail else 'kept'}, {CONTROL_HAS_NONE}"
         rows.append(Proportion(name=name, hits=hits, count=count, at_least=0.99))
     return Section(

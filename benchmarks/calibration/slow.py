@@ -15,6 +15,7 @@ from domain.policy import Numbers
 from domain.words import Verdict
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
+from stats.decision.surplus import beside_line
 from stats.guardrails.guardrail import guardrail_watches
 from stats.looks.series import Guardrail, Series
 from stats.looks.stratification import stratified
@@ -87,7 +88,7 @@ def drawn(
 
 def first_days(series: Series) -> tuple[float, float]:
     """The days of the first warning and of a rollback; infinite where there is none."""
-    ((watch,),) = guardrail_watches(traced([stratified(series)]))
+    ((watch,),) = guardrail_watches(traced([stratified(series)]), beside_line)
     (seen,) = evaluate([series])
     is_rollback = seen.decision.verdict is Verdict.ROLLBACK
     said, decided = watch.breached_at, seen.as_of if is_rollback else None

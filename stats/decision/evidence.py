@@ -38,12 +38,12 @@ from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import CANDIDATE_UNITS, CANDIDATE_WAIT, Ruling, decide
 from stats.decision.served_looks import served_intervals, served_looks, served_rows
 from stats.decision.stand import Stand, stand_of
-from stats.decision.surplus import Surplus, surpluses
+from stats.decision.surplus import Surplus, beside_line, surpluses
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
 from stats.gates.companions.left_out import LeftOutReading
 from stats.gates.interaction import MIN_CONVERSIONS
-from stats.gates.readings import NO_GATES, GateReadings, gate_readings
+from stats.gates.readings import BALANCE, DRAW, NO_GATES, TURNOVER, GateReadings, gate_readings
 from stats.gates.shortfall import Shortfall
 from stats.gates.turnover import is_unseen
 from stats.guardrails.guardrail import GuardrailReading, Watch, guardrail_watches, readings
@@ -145,11 +145,6 @@ class Evidence:
     vouched: Vouched | None = None
     surplus: ServedSurplus | None = None
 
-    @property
-    def guardrail_breaches(self) -> tuple[str, ...]:
-        """The guardrails that are breached."""
-        return self.decision.guardrail_breaches
-
 
 def evaluate(
     series: Sequence[Series], *, strata: Sequence[Stratification] | None = None
@@ -181,9 +176,8 @@ def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
-    read = zip(
-        strata, gate_readings(batch), guardrail_watches(batch), surpluses(batch), strict=True
-    )
+    rails = guardrail_watches(batch, beside_line)
+    read = zip(strata, gate_readings(batch), rails, surpluses(batch), strict=True)
     views = [
         _View(
             strata=own,
@@ -439,7 +433,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         adjustment=_adjustment(view),
         effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
-        draw=view.gates.draw(ruling.look),
+        draw=DRAW.shown(view.gates.by_gate[DRAW], ruling.look),
         flag_values=view.strata.flag_values(int(now.at[0])),
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
@@ -450,10 +444,9 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
 
 def _adjustment(view: _View) -> Adjustment | None:
     now, history = view.now, view.series.companions.get(HISTORY)
-    if history is None or not now.totals.W[0] > 0:
-        return None
     cells = target_cells(view.strata, int(now.at[0]))
-    if cells.values is None:
+    is_adjusted = view.series.target.kind == "adjusted" and now.totals.W[0] > 0
+    if history is None or cells.values is None or not is_adjusted:
         return None
     plain, _ = mean_totals(mean_terms(cells.n1, cells.n0, cells.values).sum(axis=1, keepdims=True))
     left = float(now.totals.V0[0] / plain[2, 0])
@@ -622,9 +615,9 @@ def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
         and vouched.in_part
         and not vouched.holds,
         SESSIONS_CUT: ruling.verdict is Verdict.ROLLBACK
-        and view.gates.cuts_sessions(ruling.look)
+        and TURNOVER.cuts_sessions(view.gates.by_gate[TURNOVER], look)
         and bool(view.now.totals.S[0] < 0),
-        WHO_CAME: look >= 0 and view.gates.differ_in_who_came(look),
+        WHO_CAME: look >= 0 and BALANCE.differs(view.gates.by_gate[BALANCE], look),
         FEWER_SO_FAR: not ruling.decided and any(row.state == FEWER_SO_FAR for row in read.rows),
         TURNOVER_UNSEEN: ruling.look >= 0 and is_unseen(series, int(view.now.at[0])),
     }

@@ -20,9 +20,6 @@ def fading_log_e(cells: AnalysisCells, *, mixture: Mixture) -> float:
     Args:
         cells: The cells of a target that had closed by a look, in order of their rows.
         mixture: The precisions of the look, an entry.
-
-    Returns:
-        NaN before both halves can be compared, and of a continuous metric.
     """
     if cells.values is not None or not cells.row.size:
         return float("nan")

@@ -77,7 +77,7 @@ def outlooks(
     progress = _Progress.of(series, looks, per_day)
     needs = _needs(series, looks, progress.by_the_end(remaining), mixture, _doubt(surplus))
     required, fast = progress.sessions(needs.day), progress.sessions(needs.fast)
-    days = progress.days_until(needs.day)
+    days = _ratio(needs.day - progress.so_far, progress.a_day, where=progress.a_day > 0)
     within = (days > 0) & (days <= remaining)
     return [
         Outlook(
@@ -155,10 +155,6 @@ class _Progress:
         reached = self.accumulated * _ratio(needed, self.so_far, where=self.so_far > 0)
         counted = np.where(missing > 0, self.accumulated + to_come, reached)
         return np.where(self.informed, counted, needed)
-
-    def days_until(self, needed: Floats) -> Floats:
-        """The days after which so much is reached; NaN where nothing comes."""
-        return _ratio(needed - self.so_far, self.a_day, where=self.a_day > 0)
 
     def by_the_end(self, days: Floats) -> Floats:
         """The information or sessions after some more days."""

@@ -1,6 +1,6 @@
 """The stand of a candidate: its evidence on the better side, beside all that its project judged."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from stats.counts.cell import Floats
 from stats.decision.surplus import Surplus
 from stats.looks.series import Series
 from stats.looks.trace import Trace
-from stats.sequential.harm import log_half, log_harm
+from stats.sequential.harm import log_harm
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -47,12 +47,9 @@ def stand_of(series: Series, looks: Trace, rho: Floats, surplus: Surplus) -> Sta
         return None
     side = 1.0 if policy.better == "higher" else -1.0
     S, V = looks.totals.S, looks.totals.V0
-    line = surplus.line.log_e(lambda score, variance, each: log_half(side * score, variance, each))
-    agrees = surplus.line.totals.S * S > 0
-    one_sided = replace(surplus, log_e=np.where(agrees, line, 0.0))
     begins = [record.begins_at for record in series.records]
     return Stand(
-        log_e=one_sided.guarded(log_harm(side * S, V, rho)),
+        log_e=surplus.on_side(side, S).guarded(log_harm(side * S, V, rho)),
         record=np.searchsorted(np.array(begins, dtype=np.int64), looks.at, side="right") - 1,
         records=series.records,
     )

@@ -6,8 +6,9 @@ bouncers, move a rate, a mean and a ratio, and hardly the sample ratio.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import timeline
 from stats.gates.sample_ratio import ALARM, log_two_sided
+from stats.guardrails.guardrail import Watch
 from stats.looks.lost_history import unadjusted
 from stats.looks.series import Companion, Series
 from stats.looks.trace import Batch, StageLooks, in_turn
+from stats.sequential.harm import log_half
 from stats.sequential.line import Line, LineGuard
 from stats.sequential.mixture import Mixture, confidence_sequence
 
@@ -42,6 +45,11 @@ class Surplus(LineGuard):
     served: Floats
     units: Floats
 
+    def on_side(self, side: float, score: Floats) -> Self:
+        """The same with evidence of a positive `side`·S, none on the opposite of the score."""
+        log_e = self.line.log_e(lambda own, variance, each: log_half(side * own, variance, each))
+        return replace(self, log_e=np.where(self.line.totals.S * score > 0, log_e, 0.0))
+
     def intervals(
         self, totals: Totals, mixture: Mixture, history: LineGuard | None = None
     ) -> Floats:
@@ -61,38 +69,62 @@ class Surplus(LineGuard):
         return ends
 
 
+class _Closings(NamedTuple):
+    """The moments at which a metric is read: how far each covers its cells, and S of all there."""
+
+    looks: StageLooks
+    metric: Companion
+    at: Ints
+    end: Ints
+    score: Floats
+
+
 def surpluses(batch: Batch) -> list[Surplus]:
     """Returns the surplus of each experiment of a batch."""
     components = batch.mixture.rho.shape[1]
     return [
-        in_turn([_read(looks, components) for looks in own], [looks.trace.at for looks in own], own)
+        in_turn([_of_target(looks, components) for looks in own], [x.trace.at for x in own], own)
         for own in batch.stages
     ]
 
 
-def _read(looks: StageLooks, components: int) -> Surplus:
-    series, cells, last = looks.series, looks.series.target, looks.trace.end.max(initial=-1)
-    end, share = looks.stage.blocks.end_of(cells.stratum, cells.block), _declared_shares(series)
-    order = np.argsort(end, kind="stable")
-    closed = np.searchsorted(end[order], looks.trace.end, side="right")
+def _of_target(looks: StageLooks, components: int) -> Surplus:
+    series, trace = looks.series, looks.trace
+    target = Companion(window_seconds=series.policy.window_seconds, cells=series.target)
+    return _read(_Closings(looks, target, trace.at, trace.end, trace.totals.S), components)
+
+
+def beside_line(looks: StageLooks, watch: Watch) -> Watch:
+    """A watch over a guardrail with the line beside its test, once that has found harm."""
+    own, policy = watch.guardrail, looks.series.policy
+    if own is None or watch.breached_at is None:
+        return watch
+    end, score = watch.at - own.window_seconds - policy.grace_seconds, np.nan_to_num(watch.lift)
+    line = _read(_Closings(looks, own, watch.at, end, score), len(policy.rho))
+    side = 1.0 if own.better == "lower" else -1.0
+    return replace(watch, log_e=line.on_side(side, score).guarded(watch.log_e))
+
+
+def _read(closings: _Closings, components: int) -> Surplus:
+    looks, cells = closings.looks, closings.metric.cells
+    end = looks.stage.blocks.end_of(cells.stratum, cells.block)
+    share, order = _declared_shares(looks.series, cells), np.argsort(end, kind="stable")
+    closed = np.searchsorted(end[order], closings.end, side="right")
     n1, n0 = (column[order].astype(np.float64) for column in (cells.n1, cells.n0))
     left = np.empty(cells.block.size, dtype=np.int64)
     left[order] = _left_at(looks, cells.stratum[order], share[order], (n1, n0), closed)
     whole, since, read = _running(n1 * n0 / np.maximum(n1 + n0, 1.0), closed), 0, list[Surplus]()
-    for look in np.union1d(left, len(looks.trace)).tolist():
-        kept = (share > 0) & (left >= look) & (end <= last)
-        read.append(
-            _surplus(looks, cells[kept], end[kept], share[kept], whole, components=components)[
-                since:look
-            ]
-        )
+    for look in np.union1d(left, closed.size).tolist():
+        kept = (share > 0) & (left >= look) & (end <= closings.end.max(initial=-1))
+        parts = cells[kept], end[kept], share[kept]
+        read.append(_surplus(closings, *parts, whole, components=components)[since:look])
         since = look
     return reduce(Surplus.then, read)
 
 
-def _declared_shares(series: Series) -> Floats:
-    """Treatment's declared share in each cell of the target; 0 where none counts."""
-    cells, share = series.target, np.zeros(series.target.block.size)
+def _declared_shares(series: Series, cells: ClosedCells) -> Floats:
+    """Treatment's declared share in each of some cells; 0 where none counts."""
+    share = np.zeros(cells.block.size)
     for code, epochs in series.stratum_shares.items():
         size = series.policy.block_seconds
         for declared, inside in counted_blocks(epochs, cells.block, block_seconds=size):
@@ -101,18 +133,12 @@ def _declared_shares(series: Series) -> Floats:
 
 
 def _surplus(
-    looks: StageLooks,
-    cells: ClosedCells,
-    end: Ints,
-    share: Floats,
-    whole: Floats,
-    *,
-    components: int,
+    read: _Closings, cells: ClosedCells, end: Ints, share: Floats, whole: Floats, *, components: int
 ) -> Surplus:
     """The surplus of the cells whose share counts, at all looks."""
-    window, until = looks.series.policy.window_seconds, looks.trace.end
+    looks, window, until = read.looks, read.metric.window_seconds, read.end
     closings = timeline([looks.stream(Companion(window_seconds=window, cells=cells))])
-    row = closings.row_at(0, looks.trace.at)
+    row = closings.row_at(0, read.at)
     totals, factor = closings.totals.gathered(row), np.append(closings.factor, 1.0)[row]
     if closings.histories is not None and (history := looks.trace.history) is not None:
         known = np.pad(closings.histories, ((0, 0), (0, 1)))[:, row]
@@ -150,7 +176,7 @@ def _surplus(
     )
     return Surplus(
         # Undeclared cells may turn the measured difference round.
-        log_e=np.where(totals.S * looks.trace.totals.S > 0, own.log_e(), 0.0),
+        log_e=np.where(totals.S * read.score > 0, own.log_e(), 0.0),
         line=own,
         is_asked=(whole > 0) & (weight >= ENOUGH * whole),
         declared=declared / np.maximum(count, 1.0),
@@ -179,7 +205,7 @@ def _left_at(
 
     A value of a split flag whose own sample ratio alarms is shared otherwise than declared.
     """
-    dependence, size = looks.stage.population.dependence, len(looks.trace)
+    dependence, size = looks.stage.population.dependence, closed.size
     left = np.full(stratum.size, size)
     if dependence is None:
         return left

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from domain.cause import GateCheck
-from domain.evidence.results import EvidenceDraw, EvidenceGates, ShareShortfall
+from domain.evidence.results import EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
 from stats.gates.companions.after_window import AfterWindow
 from stats.gates.companions.balance import Balance
@@ -119,10 +119,6 @@ class GateReadings:
         """The watch over the arrivals of treatment, where a share is declared."""
         return arrival_watch(self.series, self.by_gate[SAMPLE_RATIO], self.at)
 
-    def draw(self, look: int) -> EvidenceDraw | None:
-        """The units that were held against the published draw, as of a look."""
-        return DRAW.shown(self.by_gate[DRAW], look)
-
     def is_declared(self, look: int) -> bool:
         """Whether a share was declared by a look."""
         return bool(~np.isnan(self.by_gate[SAMPLE_RATIO].statistic[look]))
@@ -130,14 +126,6 @@ class GateReadings:
     def vif(self, look: int) -> float | None:
         """The variance inflation factor as of a look, infinite where W = 0."""
         return number_or_none(self.by_gate[CONTRAST].statistic[look])
-
-    def cuts_sessions(self, look: int) -> bool:
-        """Whether more of treatment's sessions than of control's end early, as of a look."""
-        return TURNOVER.cuts_sessions(self.by_gate[TURNOVER], look)
-
-    def differ_in_who_came(self, look: int) -> bool:
-        """Whether more users of an arm were known before the canary, as of a look."""
-        return BALANCE.differs(self.by_gate[BALANCE], look)
 
     def left_out(self, look: int) -> tuple[LeftOutReading, ...]:
         """The outcomes that the target leaves out as of a look, by reason."""

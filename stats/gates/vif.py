@@ -66,7 +66,8 @@ def variance_inflation(
     """
     order = np.lexsort((look, stratum, experiment))
     begins = _begins_of_groups(experiment[order], stratum[order])
-    information = _information(_running(n1[order], begins), _running(n0[order], begins))
+    t, c = (_running(n[order], begins).astype(np.float64) for n in (n1, n0))
+    information = t * c / np.maximum(t + c, 1.0)
     gained = np.diff(information, prepend=0.0)
     gained[begins] = information[begins]
     by_look = np.bincount(look[order], weights=gained, minlength=W.size)
@@ -89,11 +90,6 @@ def _running(units: Ints, begins: Ints) -> Ints:
     total = np.cumsum(units)
     before = np.repeat((total - units)[begins], np.diff(np.append(begins, units.size)))
     return total - before
-
-
-def _information(n1: Ints, n0: Ints) -> Floats:
-    t, c = n1.astype(np.float64), n0.astype(np.float64)
-    return t * c / np.maximum(t + c, 1.0)
 
 
 def _last_contrast(W: Floats, owner_first: Ints) -> Ints:

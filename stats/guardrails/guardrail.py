@@ -1,7 +1,7 @@
 """A guardrail: a metric that may not get worse, and its test at each of its closings."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import groupby, islice, pairwise
@@ -19,7 +19,7 @@ from stats.guardrails.quantile import quantile_levels
 from stats.looks.series import Guardrail
 from stats.looks.trace import Batch, StageLooks, in_turn
 from stats.sequential.harm import log_harm
-from stats.sequential.mixture import e_value, log_component, log_mean, precisions
+from stats.sequential.mixture import Mixture, e_value, precisions
 
 DEFAULT_RELATIVE_MARGIN = 0.2
 # Floors of a rate's margin: half a point, but no more than the rate itself, nor less than a
@@ -188,6 +188,9 @@ def _reading(
     return test, row
 
 
+Beside = Callable[[StageLooks, Watch], Watch]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Closings:
     """The closings of several guardrails, in a row.
@@ -254,18 +257,14 @@ def watches(
     picked = _watches(rails, streams(_PICKED), [thresholds[number] for number in picking])
     places = [streams(_BY_POSITION + place) for place in range(len(rails[0].picked))]
     together = replace(places[0], totals=reduce(Totals.plus, [each.totals for each in places]))
-    harm, log_differ = _harm(rails, together), _log_differ(streams(_BEYOND_FIRST))
+    harm, beyond = _harm(rails, together), streams(_BEYOND_FIRST)
+    differ = Mixture(rho=beyond.rho, log_threshold=np.zeros(beyond.at.size))
+    log_differ = differ.log_e(beyond.totals.S, beyond.totals.V0)
     for number, watch, rows in zip(picking, picked, _rows(together), strict=True):
         own[number] = replace(
             own[number], picked=watch, by_position=harm[rows], log_differ=log_differ[rows]
         )
     return own
-
-
-def _log_differ(closings: Closings) -> Floats:
-    """Logarithm of the evidence that the arms' rates differ, in either direction."""
-    score, variance = closings.totals.S, closings.totals.V0
-    return log_mean(closings.rho, lambda rho: log_component(score, variance, rho))
 
 
 def _rows(closings: Closings) -> list[slice]:
@@ -319,13 +318,18 @@ def _watches(
     ]
 
 
-def guardrail_watches(batch: Batch) -> list[tuple[Watch, ...]]:
-    """The watches over the guardrails of each experiment, each closing as its own stage sees it."""
+def guardrail_watches(batch: Batch, beside: Beside) -> list[tuple[Watch, ...]]:
+    """The watches over the guardrails of each experiment, each closing as its own stage sees it.
+
+    Args:
+        beside: Puts another test beside that of a guardrail, or of one of its thresholds.
+    """
     stages = [looks for own in batch.stages for looks in own]
     guardrails = [guardrail for looks in stages for guardrail in looks.series.guardrails]
     if not guardrails:
         return [()] * len(batch.stages)
-    each = iter(watches(guardrails, _closings(stages), _thresholds(stages)))
+    owners = [looks for looks in stages for _ in looks.series.guardrails]
+    each = map(beside, owners, watches(guardrails, _closings(stages), _thresholds(stages)))
     read = [
         [tuple(islice(each, len(looks.series.guardrails))) for looks in own] for own in batch.stages
     ]

@@ -73,10 +73,6 @@ class Dependence:
             codes = combined(codes, self.classes[flag])
         return codes
 
-    def closings_before(self, at: int) -> int:
-        """How many closings there are up to a moment."""
-        return int(np.searchsorted(self.at, at, side="right"))
-
     def _reached(self) -> Ints:
         """The closing at which each flag's evidence reached the threshold, and each step above."""
         steps = np.maximum(_STEPS, math.log(self.threshold))

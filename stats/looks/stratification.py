@@ -149,7 +149,7 @@ class Stratification:
         dependent = self.stage_at(look).population.dependence
         if dependent is None:
             return 1.0
-        closings = dependent.closings_before(look)
+        closings = int(np.searchsorted(dependent.at, look, side="right"))
         log_e: Floats = dependent.log_e[flag, closings - 1 : closings]
         return float(e_value(log_e)[0]) if closings else 1.0
 

@@ -222,12 +222,6 @@ Contexts = Mapping[tuple[EnvironmentKey, int], FlagValues]
 _EVENT_NAMES = {"event": "text", "name": "bigint"}
 
 
-def register_event_names(engine: Engine) -> None:
-    """Registers `event_names`: the names of the log's events, numbered in their order."""
-    names = sorted(event for (event,) in engine.rows("SELECT DISTINCT event FROM log"))
-    engine.register("event_names", _EVENT_NAMES, ((name, at) for at, name in enumerate(names)))
-
-
 def register_assignments(
     engine: Engine,
     connection: Connection,
@@ -242,7 +236,8 @@ def register_assignments(
     contexts = _register_contexts(
         engine, environments, segments_of(read), drawn=any(part.experiment.drawn for part in read)
     )
-    register_event_names(engine)
+    names = sorted(event for (event,) in engine.rows("SELECT DISTINCT event FROM log"))
+    engine.register("event_names", _EVENT_NAMES, ((name, at) for at, name in enumerate(names)))
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
     rows: dict[int, Sequence[tuple[Any, ...]]] = {}

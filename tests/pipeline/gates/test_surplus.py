@@ -20,9 +20,18 @@ KINDS = also_nightly(
 
 
 def served(
-    story: Any, *, control: int, treatment: int, rates: tuple[float, float], **shares: float
+    story: Any,
+    *,
+    control: int,
+    treatment: int,
+    rates: tuple[float, float],
+    watched: bool = False,
+    **shares: float,
 ) -> str:
-    """A declared canary over ten hours, with so many sessions that order at these rates."""
+    """A declared canary over ten hours, with so many sessions that order at these rates.
+
+    Orders are its target, or a guardrail that may not rise.
+    """
     story.settings(guardrails=[])
     story.deploy(A, minutes=-DAY)
     if "beside" in shares:
@@ -33,7 +42,8 @@ def served(
         story.crowd(commit, start=0, minutes=600, **visits)
     story.send()
     story.goes_on()
-    return story.register(treatment_commit=K)
+    asked = {"target_metric": "paid", "guardrails": ["order"]} if watched else {}
+    return story.register(treatment_commit=K, **asked)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
@@ -57,6 +67,21 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_what_it_waits_
     ended = story.evidence(experiment)
     assert ended["ended_because"] is not None
     assert f"and waited until {waits}." in ended["sentence"]
+
+
+@pytest.mark.parametrize(("empty", "breached"), [(360, []), (0, ["order"])])
+def test_empty_sessions_of_control_breach_no_guardrail(story, empty, breached) -> None:
+    # Treatment orders as often as control's sessions that are not empty, or more often.
+    story.settings(metrics={"order": {"better": "lower", "window_seconds": 1800}})
+    rates = (3600 / 6360 if empty else 0.55, 0.6)
+    experiment = served(story, control=6000 + empty, treatment=6000, rates=rates, watched=True)
+    story.tick(minutes=DAY)
+    (rail,) = (
+        each for each in story.evidence(experiment)["guardrails"] if each["metric"] == "order"
+    )
+    assert (rail["e_value"] < rail["threshold"]) is bool(empty)
+    assert rail["lift"] > 0.03
+    assert story.contract(experiment)["guardrail_breaches"] == breached
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])

@@ -260,7 +260,7 @@ def test_what_is_kept_breaches_no_guardrail(series, experiment) -> None:
 def test_a_breach_and_a_sticky_gate_stay(series, experiment, later) -> None:
     now = evidence_of(series, experiment)
     then = evidence_of(series, experiment, as_of=experiment["as_of"] + later)
-    assert set(now.guardrail_breaches) <= set(then.guardrail_breaches)
+    assert set(now.decision.guardrail_breaches) <= set(then.decision.guardrail_breaches)
     stay = set(now.gates.interacting_because) - {"interaction"}
     assert stay <= set(then.gates.interacting_because)
 

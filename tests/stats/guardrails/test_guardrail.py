@@ -70,7 +70,7 @@ def test_a_guardrail_is_breached_on_its_harmful_side_alone(
 ) -> None:
     rail = guardrail(hourly([cell]), better=better)
     seen = seen_of(series, [EVEN], (rail,), as_of=4000)
-    assert seen.guardrail_breaches == (("error",) if breached else ())
+    assert seen.decision.guardrail_breaches == (("error",) if breached else ())
     (reading,) = seen.guardrails
     assert reading.lift == pytest.approx((cell[1] - cell[3]) / 2000)
     assert (reading.breached_at is not None) == (reading.e_value >= reading.threshold)
@@ -106,7 +106,7 @@ def test_each_closing_of_a_guardrail_is_a_look(series, guardrail) -> None:
 def test_a_breach_is_told_before_the_target_has_closed_and_stays(series, guardrail) -> None:
     rail = guardrail(hourly([HARMED, *[SAFE] * 5]))
     early = seen_of(series, [EVEN] * 6, (rail,), as_of=300 + RAIL_DELAY)
-    assert early.guardrail_breaches == ("error",)
+    assert early.decision.guardrail_breaches == ("error",)
     late = seen_of(series, [EVEN] * 6, (rail,), as_of=DAY)
     assert late.guardrails[0].e_value < late.guardrails[0].threshold
     assert late.guardrails[0].breached_at == moment(300 + RAIL_DELAY)
@@ -128,7 +128,7 @@ def test_an_early_reading_takes_none_of_the_guardrails_level_and_breaches_nothin
     assert [rail.metric for rail in seen.guardrails] == ["error"]
     assert seen.guardrails[0].threshold == pytest.approx(20.0)
     assert [row.state for row in seen.guardrail_rows] == ["fewer_so_far", "not_known"]
-    assert seen.guardrail_breaches == ()
+    assert seen.decision.guardrail_breaches == ()
     assert "fewer_so_far" in seen.warnings
 
 
@@ -330,7 +330,7 @@ def test_picked_events_breach_where_they_are_slower_within_their_positions_too(
     cells = tuple(guardrail(hourly([cell])).cells for cell in picked)
     rail = replace(guardrail(hourly([FIRST])), over=1000.0, picked=cells)
     seen = seen_of(series, [EVEN], (rail,), as_of=4000)
-    assert seen.guardrail_breaches == (("error",) if breached else ())
+    assert seen.decision.guardrail_breaches == (("error",) if breached else ())
     whole = (2000, sum(cell[1] for cell in picked), 2000, sum(cell[3] for cell in picked))
     both = min(log_harm_of(whole), log_harm_of(*picked))
     expected = (math.exp(log_harm_of(FIRST)) + math.exp(both)) / 2
@@ -384,7 +384,7 @@ def test_picks_are_read_until_the_arms_differ_in_requests_per_unit(
     rail = replace(guardrail(hourly([FIRST] * len(blocks))), over=1000.0, picked=cells)
     rows = [EVEN] * len(blocks)
     seen = seen_of(series, rows, (rail,), as_of=len(blocks) * 3600 + 400)
-    assert seen.guardrail_breaches == (("error",) if read else ())
+    assert seen.decision.guardrail_breaches == (("error",) if read else ())
     (treatment, control), *_ = blocks
     known = log_differ_of((2000, treatment, 2000, control)) >= math.log(100)
     assert known != read
