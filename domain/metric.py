@@ -45,7 +45,8 @@ LONGEST_BEFORE = HOUR
 SO_FAR = "so_far"
 SLOW_WINDOW = 4 * DAY
 
-# Companions of a mean that is adjusted: what the users' history comes to, and that with the value.
+# Companions of users: who has a history, and of a mean that is adjusted what it comes to; and that
+# with the value.
 HISTORY, WITH_HISTORY = "history", "with_history"
 BEFORE_CANARY = " before the canary"
 
@@ -467,14 +468,15 @@ def companions_of(
     unit: str,
     every_event: bool,
     is_history: bool,
-    adjusted_by: tuple[datetime, datetime] | None,
+    history: tuple[datetime, datetime] | None,
+    is_adjusted: bool,
 ) -> tuple[Companion, ...]:
     """Returns the companions of a target.
 
     Args:
         is_history: Whether events came by import or replay, which may not know an outcome.
-        adjusted_by: From when to when the history was received that the target is adjusted by;
-            None where it is not adjusted.
+        history: From when to when the history of the users was received; None where none is read.
+        is_adjusted: Whether the target is adjusted by it.
     """
     window, is_mean = target.window_seconds, target.kind == "mean"
     # A unit's first value among more events is another value, and not a further outcome.
@@ -510,10 +512,15 @@ def companions_of(
             {"before_seconds": earlier},
         ),
         (is_slow, SO_FAR, " so far", {"window_seconds": so_far_seconds(window)}),
-        (adjusted_by is not None, HISTORY, BEFORE_CANARY, {"received": adjusted_by}),
+        (
+            history is not None,
+            HISTORY,
+            BEFORE_CANARY,
+            ({} if is_adjusted else _YES_OR_NO) | {"received": history},
+        ),
         # Its sum of squares gives that of the products: a pair needs no sums of its own.
         (
-            adjusted_by is not None,
+            is_adjusted,
             WITH_HISTORY,
             " with the history",
             {"of": target.name, "also_of": f"{target.name}{BEFORE_CANARY}"},

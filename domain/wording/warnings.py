@@ -61,8 +61,7 @@ WARNINGS = {
     " explain the lower rate. Look for what ends them (a lost cookie, a storage key with a new"
     " name, a new tab), or set unit to user, so that a visitor counts once.",
     "who_came": "The arms differ in who came: more users of an arm were known before the canary."
-    " Either the build brings other users, or it sends some under a new user_ref. Test and effect"
-    " do without the users' history.",
+    " Either the build brings other users, or it sends some under a new user_ref.",
     "turnover_unseen": "Fewer than a fifth of the sessions name a user, so nobody can tell whether"
     " visitors of an arm start more sessions than those of the other. Send user_ref where you"
     " know it.",

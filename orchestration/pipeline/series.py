@@ -167,7 +167,7 @@ def _target(reading: ExperimentReading) -> ClosedCells:
     """Returns the target's cells, of a mean that is adjusted with the history of its users."""
     target, policy = reading.cells, reading.policy
     others = {each.role: each.name for each in policy.companions}
-    if HISTORY not in others:
+    if WITH_HISTORY not in others:
         return _closed_cells(target, kind=policy.target.kind)
     history, both = (reading.cells_by_metric[others[role]] for role in (HISTORY, WITH_HISTORY))
     sums = {

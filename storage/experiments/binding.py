@@ -13,7 +13,6 @@ from sqlalchemy import Connection, or_, select, text, update
 
 from domain.lineage.serving import Serving
 from domain.lineage.takeover import is_taken_over
-from domain.metric import Metric
 from domain.registration import Registration
 from storage.experiments.attempts import Past, read_past
 from storage.experiments.commit_ids import commit_meant, remember_new_id
@@ -229,8 +228,7 @@ def bound_columns(
         else None,
         history_until=past.history_until,
         is_repeated=past.is_repeated,
-        served_before=settings.metrics.get(scope.metric, Metric()).kind == "mean"
-        and _was_served(connection, scope),
+        served_before=settings.unit != "session" and _was_served(connection, scope),
     )
     stored = msgspec.to_builtins(binding)
     # Others hold addresses and secrets.

@@ -171,7 +171,10 @@ def _freeze(assignment: Assignment) -> Asking[Frozen]:
     watched = [
         structs.replace(each, picked=each.over is not None) for own in others for each in own
     ]
-    is_predicted = yield from _is_predicted(binding, definition, unit, start)
+    # A build with the change that was served then may have moved it.
+    is_whole = start.starts_at - start.late_by == start.began_at
+    has_history = unit != "session" and is_whole and not (start.is_history or binding.served_before)
+    is_adjusted = has_history and (yield from _is_predicted(binding, definition, start))
     value = request.value_per_conversion
     if value is None:
         value = _shared_value(settings.value_routes, metric=assignment.metric, routes=routes)
@@ -180,7 +183,8 @@ def _freeze(assignment: Assignment) -> Asking[Frozen]:
         unit=unit,
         every_event=routes is None and request.treatment_flag is None,
         is_history=start.is_history,
-        adjusted_by=(start.before - HISTORY_DAYS, start.before) if is_predicted else None,
+        history=(start.before - HISTORY_DAYS, start.before) if has_history else None,
+        is_adjusted=is_adjusted,
     )
     smallest, *lifts = map(precision_of, sorted(settings.typical_lifts))
     *between, largest = lifts or [smallest]
@@ -287,16 +291,9 @@ def _first_values(
     return (yield from _ask(question, Quantiles | None, first_values, default=None, **asked))
 
 
-def _is_predicted(
-    binding: Binding, metric: FrozenMetric, unit: str, start: "Start"
-) -> Asking[bool]:
-    """Tells whether the history of users predicts a metric of theirs.
-
-    It is not asked where a build with the change was served then.
-    """
-    is_adjusted = unit != "session" and metric.kind == "mean" and not start.is_history
-    is_whole = start.starts_at - start.late_by == start.began_at
-    if not is_adjusted or binding.served_before or metric.cap is None or not is_whole:
+def _is_predicted(binding: Binding, metric: FrozenMetric, start: "Start") -> Asking[bool]:
+    """Tells whether the history of users predicts a mean of theirs."""
+    if metric.kind != "mean" or metric.cap is None:
         return False
     question, trusted_only = f"history of {metric.name}", binding.settings.trusted_identity
     asked = {"metric": metric, "before": start.before, "trusted_only": trusted_only}

@@ -1020,21 +1020,22 @@ WHERE {_read_outcome("e")}
   AND (m.threshold IS NULL OR e.value IS NOT NULL)
 """
 
-# Events of users with a history before the canary, exposed or not.
+# Events of users with a history before the canary, exposed or not: conversions where no mean is
+# adjusted by them.
 HISTORY = Step(
     name="history",
     temporary=True,
     sql=f"""
-SELECT number, metric, unit, received, event_key, value, cap
+SELECT number, metric, unit, received, event_key, value, kind, cap
 FROM (
-    SELECT number, metric, unit, received, event_key, value, cap FROM ({_EVENTS}
+    SELECT number, metric, unit, received, event_key, value, kind, cap FROM ({_EVENTS}
       AND m.history_to IS NOT NULL
     ) AS sent
     UNION ALL
-    SELECT number, metric, unit, received, idempotency_key, value, cap FROM paid
+    SELECT number, metric, unit, received, idempotency_key, value, kind, cap FROM paid
     WHERE history_to IS NOT NULL
 ) AS t
-WHERE unit IS NOT NULL AND value IS NOT NULL AND {IN_PART}
+WHERE unit IS NOT NULL AND (kind = 0 OR value IS NOT NULL) AND {IN_PART}
 """,
 )
 
@@ -1220,6 +1221,8 @@ FROM (
     UNION ALL
     SELECT number, metric, unit, received_at, 0, NULL, NULL, NULL FROM turned_over
     UNION ALL
+    SELECT number, metric, unit, received, 0, NULL, NULL, NULL FROM history WHERE kind = 0
+    UNION ALL
     SELECT number, metric, unit, received_at, late, block, arm, stratum FROM buried_conversions
 ) AS outcomes_of_units
 GROUP BY number, metric, unit
@@ -1244,6 +1247,7 @@ FROM (
         UNION ALL
         SELECT number, metric, unit, event_key, received, greatest(least(value, cap), -cap)
         FROM history
+        WHERE kind > 0
         UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM firsts
         UNION ALL

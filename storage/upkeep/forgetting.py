@@ -419,8 +419,11 @@ FROM (
     SELECT experiment_id, unit FROM sightings
     UNION
     -- Of who was not exposed yet, a history.
-    SELECT a.experiment_id, a.unit FROM experiments AS x JOIN amounts AS a
-      ON a.experiment_id = x.experiment_id AND a.metric = x.target_metric || '{before}'
+    SELECT a.experiment_id, a.unit FROM experiments AS x JOIN (
+        SELECT experiment_id, metric, unit FROM amounts
+        UNION ALL
+        SELECT experiment_id, metric, unit FROM conversions
+    ) AS a ON a.experiment_id = x.experiment_id AND a.metric = x.target_metric || '{before}'
     WHERE x.project_id = :project_id
 ) AS seen JOIN experiments AS x USING (experiment_id)
 WHERE x.project_id = :project_id AND unit = ANY(:units)

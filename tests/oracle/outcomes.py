@@ -169,9 +169,10 @@ class Outcomes:
             self._note_first(unit, received, key, value)
             return
         # The events under a ratio's line (`per`) convert no unit.
-        # A history, with the value or alone, converts none either.
+        # What a mean is adjusted by, with the value or alone, converts none either.
         is_converted = not self.metric.per or (value or 0) >= PAIR
-        if is_converted and not self.metric.received and self.metric.also_of is None:
+        is_adjusting = bool(self.metric.received) and self.metric.is_mean
+        if is_converted and not is_adjusting and self.metric.also_of is None:
             self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:
             value = MILLION

@@ -20,6 +20,8 @@ SELECT DISTINCT unit FROM amounts AS a WHERE metric = 'spent before the canary' 
 ) AND unit NOT LIKE 'forgotten%'
 """)
 
+_KNOWN = text("SELECT unit FROM conversions WHERE metric = 'paid before the canary' ORDER BY unit")
+
 # As if the registration had come with the canary.
 _IN_TIME = text("UPDATE experiments SET starts_at = declared_at, declared_at = NULL")
 
@@ -31,12 +33,13 @@ def registered(
     deployed_before: bool = False,
     gain: float = 0.2,
     renamed: int = 0,
+    metric: str = "spent",
 ) -> str:
     """An experiment on what users spend: four in five of them spent something weeks before.
 
     So many in twenty of treatment's come under a new pseudonym.
     """
-    story.settings(unit="user", metrics={"spent": SPENT})
+    story.settings(unit="user", metrics={"spent": SPENT, "paid": {"window_seconds": 300}})
     story.deploy(A, minutes=-40 * DAY)
     if deployed_before:
         story.deploy(K, minutes=-3 * DAY, base=A, allocation=0.5)
@@ -59,7 +62,7 @@ def registered(
                 at = story.at(minutes + later)
                 story.events.append({**visit, "event": event, "occurred_at": at, **more})
     story.send(live=True)
-    experiment = story.register(treatment_commit=K, target_metric="spent")
+    experiment = story.register(treatment_commit=K, target_metric=metric)
     story.freeze()
     story.in_store(lambda connection: connection.execute(_IN_TIME))
     story.tick(minutes=DAY)
@@ -119,6 +122,25 @@ def test_a_build_that_renames_its_users_is_compared_by_the_plain_mean(story) -> 
     assert "differs; known before: " in page
     gate = story.get(f"/v1/reward/gate?policy=no-breach&treatment_commit={K}").json()
     assert gate["phase"] == "Running"
+    assert audit(story.store.engine, experiment).equal
+
+
+@pytest.mark.parametrize("renamed", [0, 8])
+def test_who_came_is_checked_of_a_metric_that_no_history_adjusts(story, renamed) -> None:
+    experiment = registered(story, gain=0.0, renamed=renamed, metric="paid")
+    evidence = story.evidence(experiment)
+    (check,) = (each for each in evidence["gates"]["checks"] if each["name"].startswith("Who came"))
+    assert check["state"] == ("differs" if renamed else "holds")
+    assert (evidence["gates"]["balance_e"] >= 100) is bool(renamed)
+    assert ("who_came" in evidence["warnings"]) is bool(renamed)
+    assert evidence["gates"]["interacting_because"] == []
+    assert "adjustment" not in evidence
+    page = Owner(story).page(f"/dashboard/experiments/{experiment}")
+    assert ("The arms differ in who came" in page) is bool(renamed)
+    assert audit(story.store.engine, experiment).equal
+    unit = story.in_store(lambda c: c.execute(_KNOWN).scalars().first())
+    story.in_store(lambda c: forget_person(c, story.project_id, bytes.fromhex(unit)))
+    assert unit not in story.in_store(lambda c: c.execute(_KNOWN).scalars().all())
     assert audit(story.store.engine, experiment).equal
 
 

@@ -141,7 +141,11 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                 outcomes.metric.name,
                 unit,
                 received,
-                int(received > calendar.closes(exposed[unit].block, outcomes.metric.open_for)),
+                # Of who was not exposed yet there are histories, which come before any close.
+                int(
+                    unit in exposed
+                    and received > calendar.closes(exposed[unit].block, outcomes.metric.open_for)
+                ),
             )
             for outcomes in attribution.outcomes
             for unit, received in outcomes.received.items()

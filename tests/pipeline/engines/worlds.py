@@ -102,7 +102,8 @@ UPDATE experiments SET policy = jsonb_set(policy, '{guardrails}', policy -> 'gua
     FROM (VALUES ('slow', 1000), ('slow p99', 500000)) AS thresholds (name, over)
 )) WHERE project_id = :project
 """
-# Means of users are adjusted by what came before the canary: all that they do later, hours earlier.
+# Means of users are adjusted by what came before the canary, and of others it is read who had any:
+# all that they do later, hours earlier.
 EARLIER = """
 INSERT INTO runtime_events
 SELECT (jsonb_populate_record(e, jsonb_build_object(
@@ -132,6 +133,15 @@ UPDATE experiments SET policy = jsonb_set(policy, '{companions}', policy -> 'com
             'of', policy #>> '{target,name}'))
     ) AS companions (added)
 )) WHERE project_id = :project AND policy #>> '{target,kind}' = 'mean'
+"""
+KNOWN = """
+UPDATE experiments SET policy = jsonb_set(policy, '{companions}', policy -> 'companions'
+    || jsonb_build_array((policy -> 'target') - 'per' - 'over' - 'where' || jsonb_build_object(
+        'name', target_metric || ' before the canary', 'role', 'history', 'kind', 'conversion',
+        'cap', null, 'received', jsonb_build_array(
+            CAST(:start AS timestamptz) - interval '28 days', CAST(:start AS timestamptz)
+))))
+WHERE project_id = :project AND policy #>> '{target,kind}' <> 'mean'
 """
 
 
@@ -174,7 +184,8 @@ def build_world(connection: Connection, seed: int) -> World:
     if unit != "session":
         connection.execute(text(EARLIER), {"project": project_id})
         connection.execute(text(EARLIER_REVENUE), {"project": project_id})
-        connection.execute(text(ADJUSTED), {"project": project_id, "start": T})
+        for read in (ADJUSTED, KNOWN):
+            connection.execute(text(read), {"project": project_id, "start": T})
     _move_knowledge(connection, project_id, draw)
     return World(seed=seed, project_id=project_id, experiments=experiments)
 
