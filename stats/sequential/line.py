@@ -1,6 +1,6 @@
 """The line: the mixture beside units of a single arm, by how many nobody declared."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,10 @@ from stats.sequential.mixture import TOLERANCE, log_component, log_mean, varianc
 # How far the arms' units may be from what is declared, standard deviations with their weights.
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
 HEAVIEST = 0.05
-# How often surplus units convert as others do, in the effect.
-USUAL = 0.25
+# In the effect, whose interval has to hold the truth: heavier beyond the ordinary, and how often
+# surplus units convert as others do.
+OF_EFFECT = ((0.0025, 0.02), (0.01, 0.12), (0.05, 0.46), (0.2, 0.4))
+USUAL = 0.15
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Component = Callable[[Floats, Floats, Floats], Floats]
 
@@ -102,7 +104,8 @@ class Line(Columns):
         self, score: Floats, variance: Floats, *, usual: float = USUAL
     ) -> tuple[Floats, Floats]:
         """Mean and variance of S where surplus units do nothing, or, so often, do as usual."""
-        doubts, log_weights = (np.array(column) for column in zip(*self.priors(), strict=True))
+        priors = self.priors(OF_EFFECT)
+        doubts, log_weights = (np.array(column) for column in zip(*priors, strict=True))
         empty = (1 - usual) * np.exp(log_weights - np.logaddexp.reduce(log_weights))
         mean = score - np.sum(empty * doubts * self.moved, axis=0)
         apart = (score - doubts * self.moved - mean) ** 2 + doubts * self.spread
@@ -112,10 +115,12 @@ class Line(Columns):
         """1 − κ, how much of what units may have moved is taken off."""
         return 1 - 1 / (1 + deviation**2 * self.information)
 
-    def priors(self) -> Iterator[tuple[Floats, Floats]]:
+    def priors(
+        self, weights: Sequence[tuple[float, float]] = SURPLUSES
+    ) -> Iterator[tuple[Floats, Floats]]:
         """Yields 1 − κ of each prior of the surplus, and the logarithm of w·N(S_n; 0, I/κ)."""
         units = np.where(self.information > 0, self.information, 1.0)
-        for deviation, weight in SURPLUSES:
+        for deviation, weight in weights:
             spread = units * (1 + deviation**2 * units)
             yield self.doubt(deviation), np.log(weight) + _log_normal(self.surplus, spread)
 

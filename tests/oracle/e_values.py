@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
+OF_EFFECT = ((0.0025, 0.02), (0.01, 0.12), (0.05, 0.46), (0.2, 0.4))
 LAG = 3600
 
 Row = Mapping[str, float]
@@ -82,7 +83,7 @@ def reckoned_at(
         own = test_of(declared, "mean" if differ else kind, rho)
         line = _surplus(declared, own, kind, epochs, size)
         log_e = min(log_e, line.log_e() if own.S * of.S > 0 else 0.0)
-        score, spread = line.likelihood(score, spread, usual=0.25)
+        score, spread = line.likelihood(score, spread, usual=0.15)
     return Reckoned(log_e=log_e, likelihood=score / math.sqrt(spread))
 
 
@@ -131,7 +132,7 @@ class Doubt:
             return S, V
         logs = [
             math.log(weight) + log_normal(self.N, self.I * (1 + tau * tau * self.I))
-            for tau, weight in SURPLUSES
+            for tau, weight in OF_EFFECT
         ]
         parts = [(usual, S, V)]
         for (tau, _), log in zip(SURPLUSES, logs, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from stats.sequential.line import SURPLUSES
+from stats.sequential.line import OF_EFFECT
 from tests.world import DAY, A, K, T
 
 SERVED = ("basis", "final", "trainable", "stopped")
@@ -124,12 +124,12 @@ def mixed(evidence: Any) -> tuple[float, float]:
     excess = line["units"] * (line["served"] - line["declared"])
     information = line["units"] * line["declared"] * (1 - line["declared"])
     parts = []
-    for deviation, weight in SURPLUSES:
+    for deviation, weight in OF_EFFECT:
         more = 1 + deviation**2 * information
         q = weight * math.exp(-(excess**2) / (2 * information * more)) / more**0.5
         doubt = 1 - 1 / more
-        parts.append((3 * q, S + doubt * 0.1 * excess, V + doubt * 0.01 * information))
-        parts.append((q, S, V))
+        parts.append((0.85 * q, S + doubt * 0.1 * excess, V + doubt * 0.01 * information))
+        parts.append((0.15 * q, S, V))
     whole = sum(q for q, _, _ in parts)
     mean = sum(q * m for q, m, _ in parts) / whole
     return mean, sum(q * (v + (m - mean) ** 2) for q, m, v in parts) / whole

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from stats.counts.cell import Totals
 from stats.decision.surplus import Surplus
-from stats.sequential.line import SURPLUSES, Line
+from stats.sequential.line import OF_EFFECT, SURPLUSES, Line
 from stats.sequential.mixture import Mixture, variance_at
 
 RHO = np.array([[25.0, 4.0]])
@@ -126,15 +126,15 @@ def test_the_interval_reaches_as_far_as_either_test_admits_a_lift(level, score, 
     assert (low, high) == pytest.approx((admitted[0], admitted[-1]), abs=1.01 * (at[1] - at[0]))
 
 
-def test_surplus_units_count_by_three_quarters_as_if_they_did_nothing() -> None:
+def test_surplus_units_count_mostly_as_if_they_did_nothing() -> None:
     """Mean and variance of S by drawing: τ by its weight, and then either of the two."""
     rng, units = np.random.default_rng(1), 3000.0
     line = line_of(90.0, 700.0, 150.0, units, 0.6)
-    spread = np.array([deviation for deviation, _ in SURPLUSES]) ** 2 * units**2 + units
-    weights = np.array([w for _, w in SURPLUSES]) * norm.pdf(150.0, scale=np.sqrt(spread))
-    drawn = rng.choice(len(SURPLUSES), size=400_000, p=weights / weights.sum())
+    spread = np.array([deviation for deviation, _ in OF_EFFECT]) ** 2 * units**2 + units
+    weights = np.array([w for _, w in OF_EFFECT]) * norm.pdf(150.0, scale=np.sqrt(spread))
+    drawn = rng.choice(len(OF_EFFECT), size=400_000, p=weights / weights.sum())
     doubt = 1 - units / spread[drawn]
-    doubt *= rng.random(drawn.size) < 0.75
+    doubt *= rng.random(drawn.size) < 0.85
     score = rng.normal(90.0 + doubt * 0.6 * 150.0, np.sqrt(700.0 + doubt * 0.36 * units))
     (mean,), (variance,) = line.estimated(line.totals.S, line.totals.V0)
     assert mean == pytest.approx(score.mean(), abs=0.3)
