@@ -168,7 +168,7 @@ def serving_store(store: Store) -> Generator[TestClient]:
 
 
 @pytest.fixture
-def service(request, postgres_url) -> Iterator[World]:  # noqa: ARG001 (`make near` reads it)
+def service(request) -> Iterator[World]:
     """The running API, and a project named `shop`; or a tenant, where a module shares its store."""
     if (mark := request.node.get_closest_marker("shared_store")) is not None:
         tenant = request.getfixturevalue("tenant")

@@ -54,8 +54,8 @@ _CHECKER = ["basedpyright", "--pythonpath", str(BIN / "python")]
 TYPES = Stage(name="types", commands=[[*_CHECKER, "--threads", str(CORES)]])
 # The files of the tests' own folder look at the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
-_STATISTICS = (*paths("domain", "stats", "mutants", *_TOP), "benchmarks/calibration/tests")
-STATISTICS = pytest_stage("statistics", *_STATISTICS, *paths("pages/test_docs.py"))
+STATISTICS_ROOMS = (*paths("domain", "stats", "mutants", *_TOP), "benchmarks/calibration/tests")
+STATISTICS = pytest_stage("statistics", *STATISTICS_ROOMS, *paths("pages/test_docs.py"))
 # Those that start processes wait for them half of the time, which the others then use: one stage,
 # in which each worker begins at another place of this order. Pages of a browser come first: later,
 # workers take tests from each other, and each would make the dashboard's world anew. On two cores
@@ -67,7 +67,7 @@ TESTS = pytest_stage(
     "examples/tests",
     *paths("reliability", "orchestration", "pages", "cli", "mcp_server"),
     *paths("api", "pipeline", "storage"),
-    *_STATISTICS,
+    *STATISTICS_ROOMS,
     workers=CORES + 2,
 )
 # In a fresh clone to find the tests is to compile them and all that they import: once, and not in
