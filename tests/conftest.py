@@ -4,11 +4,9 @@ import gc
 import os
 import secrets
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import hypothesis
@@ -56,26 +54,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how the time of a run on several workers is shared out among the tests' rooms."""
-    if not terminalreporter.config.getoption("numprocesses", None):
-        return
-    seconds: Counter[str] = Counter()
-    ends: dict[str, float] = {}
-    for report in chain.from_iterable(terminalreporter.stats.values()):
-        if isinstance(report, pytest.TestReport):
-            room = report.nodeid.partition("::")[0].split("/")[1]
-            seconds[room] += report.duration
-            worker = report.node.gateway.id
-            ends[worker] = max(ends.get(worker, 0.0), report.stop)
-    terminalreporter.section("seconds of all workers by room")
-    for room, spent in seconds.most_common():
-        terminalreporter.write_line(f"{spent:8.1f}  {room}")
-    for worker, end in ends.items():
-        idle = max(ends.values()) - end
-        terminalreporter.write_line(f"{idle:8.1f}  {worker} had no test left at the end")
 
 
 def pytest_sessionfinish() -> None:

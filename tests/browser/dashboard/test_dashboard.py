@@ -1,6 +1,5 @@
 """The dashboard in a browser: what a product engineer sees and does."""
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -29,58 +28,6 @@ def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(context, world)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.go_back()
     expect(page.get_by_label("Verdict", exact=True)).to_have_count(0)
-
-
-@pytest.mark.nightly
-def test_a_link_signs_in_once_and_its_code_stays_nowhere(context, world) -> None:
-    link = world.served.link()
-    page = context().new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    # Whoever is on the page already changes nothing but its fragment.
-    page.goto(f"{world.url}/dashboard/sign-in")
-    page.goto(link)
-    page.wait_for_url(f"{world.url}/dashboard")
-    code = link.partition("#")[2]
-    assert not [url for url in asked if code in url.partition("#")[0]]
-    page.go_back()
-    assert code not in page.url
-    other = context().new_page()
-    other.goto(link)
-    expect(other.get_by_role("alert")).to_contain_text("was used before")
-
-
-@pytest.mark.nightly
-def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in, world) -> None:
-    page = signed_in()
-    expected = {
-        "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
-        "rollback": ("Roll back", "Done: withdrawn", "so waiting costs nothing now"),
-        "iterate": ("Iterate", "it helps order, but harms error", "there for a fix"),
-        "open": ("Can’t say yet", "Leave the canary running", "A day of waiting costs"),
-    }
-    for name, (word, advice, waiting) in expected.items():
-        page.goto(f"{world.url}{world.path(name)}")
-        verdict = page.get_by_label("Verdict", exact=True)
-        expect(verdict).to_contain_text(word)
-        expect(verdict).to_contain_text(advice)
-        evidence = world.served.evidence(world.experiments[name])
-        expect(page.locator('[data-part="value"]')).to_contain_text(waiting)
-        arms = page.get_by_role("region", name="Arms")
-        expect(arms.get_by_role("row", name="Treatment")).to_contain_text(
-            f"{evidence['arms']['treatment']['units']:,}"
-        )
-        page.get_by_text("History of looks").click()
-        expect(page.get_by_role("table").last).to_contain_text(
-            "the test fired" if name != "open" else "points"
-        )
-        page.get_by_text("what programs read").click()
-        shown = page.get_by_label("The verdict contract").inner_text()
-        assert json.loads(shown) == world.served.contract(world.experiments[name])
-        # The interval, and the units below it.
-        expect(page.locator(".drawing.wide .band")).to_have_count(1)
-        expect(page.locator(".drawing.wide .treatment")).to_have_count(1)
-        expect(page.locator(".readout")).to_contain_text("between")
 
 
 @pytest.mark.requirement("deploy.listed")

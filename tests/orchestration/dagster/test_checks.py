@@ -77,13 +77,9 @@ def test_a_decided_verdict_that_was_rewritten_is_seen(bench, tampering) -> None:
 
 
 def test_a_running_p_that_rises_is_seen(bench) -> None:
-    result = bench.outcome(
-        checks.running_p_never_rose,
-        "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{looks,0,p_running_min}}',"
-        " '0.000001')::json WHERE experiment_id = '{view}'",
-    )
-
-    assert not result.passed
+    member = "jsonb_set(evidence::jsonb, '{{looks,0,p_running_min}}', '0.000001')"
+    tampering = f"UPDATE verdicts SET evidence = {member}::json WHERE experiment_id = '{{view}}'"
+    assert not bench.outcome(checks.running_p_never_rose, tampering).passed
 
 
 @pytest.mark.parametrize(

@@ -101,26 +101,16 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
     story.canary()
     old = story.units_of(A, minutes=-20, units=2)
     for session in old:
+        view = {"session_id": session, "commit": A, "event": "page_view"}
         story.events.append(
-            {
-                "session_id": session,
-                "commit": A,
-                "event": "page_view",
-                "occurred_at": story.events[0]["occurred_at"].replace("23:40", "23:59"),
-            }
+            {**view, "occurred_at": story.events[0]["occurred_at"].replace("23:40", "23:59")}
         )
     story.units_of(A, minutes=-31, units=1)
     story.units_of(A, minutes=1, units=3)
     story.units_of(K, minutes=1, units=3)
     for session in (*old, "s2"):
-        story.events.append(
-            {
-                "session_id": session,
-                "commit": A,
-                "event": "page_view",
-                "occurred_at": "2026-10-01T00:02:00+00:00",
-            }
-        )
+        view = {"session_id": session, "commit": A, "event": "page_view"}
+        story.events.append({**view, "occurred_at": "2026-10-01T00:02:00+00:00"})
     experiment = story.judged()
     # s2 was last seen 31 minutes before the start: a unit like any other.
     assert story.cells(experiment) == [(0, stratum(A), 3, 0, 4, 0)]

@@ -129,14 +129,8 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story) 
 def jobs(story: Any, count: int, **named: Any) -> None:
     """Events that servers send by themselves, each of a session of its own."""
     for number, session in enumerate(story.new_sessions(count)):
-        story.events.append(
-            {
-                "event": "mail_opened",
-                "session_id": session,
-                **named,
-                "occurred_at": story.at(1 + 599 * number / count),
-            }
-        )
+        mail = {"event": "mail_opened", "session_id": session, **named}
+        story.events.append({**mail, "occurred_at": story.at(1 + 599 * number / count)})
 
 
 @pytest.mark.parametrize("commit", [None, "0" * 40])

@@ -112,12 +112,7 @@ def test_a_canary_that_is_deployed_to_nobody_starts_with_its_first_share(story, 
     waiting = story.bound(experiment)
     assert (waiting["deploy_id"], waiting["situation"]["action"]) == (None, "wait")
     assert waiting["situation"]["sentence"].startswith("It has no share of the traffic yet.")
-    assert waiting["waits_for_deploy"] == {
-        "commit": K,
-        "elsewhere": [],
-        "nearest": None,
-        "unshared": True,
-    }
+    assert waiting["waits_for_deploy"]["unshared"]
 
     for start, each in ((0, (900, 100)), (600, (500, 500))):
         for commit, units in zip((A, K), each, strict=True):
