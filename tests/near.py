@@ -53,10 +53,10 @@ def near_tests(changed: Collection[str]) -> list[NearTest]:
         # Their fixtures; that of all tests would reach everything.
         conftests = [(folder / "conftest.py").as_posix() for folder in Path(file).parents[:-2]]
         importers = {_module(each) for each in (file, *conftests)} & graph.modules
-        found = {
+        nearest = {
             name: min(steps(importers, target), default=None) for name, target in targets.items()
         }
-        hits = {name: distance for name, distance in found.items() if distance is not None}
+        hits = {name: distance for name, distance in nearest.items() if distance is not None}
         hits |= {name: 1 for name in pages if Path(name).name in path.read_text()}
         if hits:
             shared = max(_shared_folders(file, name) for name in hits)

@@ -52,7 +52,7 @@ def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own, open_for) -> No
 def test_a_slow_metric_is_read_after_a_quarter_of_its_window(chosen, days) -> None:
     target = metric_definition("paid", {"paid": Metric(**chosen)})
     companions = companions_of(
-        target, unit="user", every_event=True, is_history=False, adjusted_by=None
+        target, unit="user", every_event=True, is_history=False, history=None, is_adjusted=False
     )
     early = [each.window_seconds for each in companions if each.role == SO_FAR]
     assert early == ([] if days is None else [days * DAY])

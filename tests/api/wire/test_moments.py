@@ -113,8 +113,8 @@ PLACES: list[tuple[str, str, Callable[[Any], Any], bool]] = [
     (EVENTS, "/occurred_at", _event, False),
     (EVENTS, "/sent_at", _sent, True),
     (REPLAY, "/occurred_at", _event, False),
-    (REVENUE, "/occurred_at", _revenue, True),
-    (f"{REVENUE}?replay=true", "/occurred_at", _revenue, True),
+    (REVENUE, "/occurred_at", _revenue, False),
+    (f"{REVENUE}?replay=true", "/occurred_at", _revenue, False),
     ("/v1/deploys", "/deployed_at", _deploy, False),
     ("/v1/deploys", "/commit/committed_at", _commit, True),
 ]

@@ -47,8 +47,8 @@ PAYLOADS = [
     "<!--><script>hit()</script>-->",
 ]
 ALL = " ".join(PAYLOADS)
-# A name has no line break.
-NAMES = [payload.replace("\u2028", "") for payload in PAYLOADS]
+# A name has no line break, and is no template alone.
+NAMES = [f"a{payload}".replace("\u2028", "") for payload in PAYLOADS]
 SETTINGS = "/dashboard/settings"
 _FOREIGN = "main :is(script, iframe, object, img, style, base, meta), [href^=javascript i]"
 

@@ -165,7 +165,7 @@ def build_world(connection: Connection, seed: int) -> World:
         "metrics": METRICS | ASKING,
         "grace_seconds": draw.choice([0, 60, 120, 600]),
         "trusted_identity": draw.random() < 0.4,
-        "segments": draw.choice([[], [], ["platform"], ["platform", "plan"], ["none"]]),
+        "segments": draw.choice([[], [], ["platform"], ["platform", "plan"], ["nowhere"]]),
         "sample_rate": draw.choice([1, 1, 0.7]),
         "verified_draws": Random(-seed).random() < 0.6,
         "warmup_minutes": draw.choice([0, 0, 1, 30, 90]),
