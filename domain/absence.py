@@ -24,7 +24,7 @@ WORDS = (
     # Zeros of a UUID with its marks, of a ULID, an ObjectId and a span.
     *(f"{{{ZERO_UUID}}}", f"urn:uuid:{ZERO_UUID}", "0" * 26, "0" * 24, "0" * 16),
 )
-# Of a template that nobody filled in: '${user.id}' of JavaScript, {{ID}}, $ID and %ID% of a shell.
+# Placeholders that were not filled in: '${user.id}' of JavaScript, {{ID}}, $ID and %ID% of shells.
 _UNFILLED = re.compile(r"\$\{.*\}|\{\{.*\}\}|\$\(.*\)|\$[A-Z][A-Z0-9_]*|%[A-Z][A-Z0-9_]*%|<%.*%>")
 NOTHING_RULE = "must be a value, not what a client writes for none, such as `undefined` or `null`"
 NULL_RULE = "must be a commit's id, not what git writes for nothing, such as zeros alone"

@@ -42,9 +42,9 @@ _NO_KEY = "This is no project key: those begin with rk_ or ro_ and have 43 chara
 _OTHER_KIND = "This key sends data. Signing in takes a project key (rk_) or a read key (ro_)."
 _NO_GROUP = "No group of yours has a role in this project."
 _UNKNOWN = "This project key is unknown or was revoked."
-# A minute: somebody who mistypes needs a few; behind a proxy many share an address.
+# Sign-ins in a minute: a person who mistypes needs a few, and many share a proxy's address.
 _SIGN_INS_BY_ADDRESS = 60
-# From however many addresses they come: each of these asks the store.
+# Sign-ins in a minute of all addresses, since each asks the store.
 _SIGN_INS = 600
 
 

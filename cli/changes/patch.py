@@ -8,7 +8,7 @@ from collections.abc import Iterator
 _SECONDS = 20.0
 _DIFFERENCE = ("diff-tree", "-p", "--unified=3", "--no-ext-diff", "--no-textconv")
 _REVERTED = re.compile(r"This reverts commit ([0-9a-f]{40,64})")
-# What the buttons of GitHub and GitLab write, and how their merges and squashes name the request.
+# The revert buttons of GitHub and GitLab name the pull request, as their merges and squashes do.
 _REQUESTS = (
     (re.compile(r"^Reverts [\w./-]+#(\d+)", re.MULTILINE), r"\(#{0}\)$|^Merge pull request #{0} "),
     (re.compile(r"^This reverts merge request !(\d+)", re.MULTILINE), "^See merge request .*!{0}$"),
@@ -67,12 +67,12 @@ def reverted(commit: str, *, base: str | None) -> list[str]:
 
 
 def _requested(message: str, *, before: str) -> Iterator[str]:
-    """Yields the commits of requests to merge that a message takes back, where a word tells."""
+    """Yields the merged commits that a message reverts by the number of their pull request."""
     for reverts, merged in _REQUESTS:
         for number in reverts.findall(message):
             log = ["log", "-1", "--format=%H", "-E", f"--grep={merged.format(number)}"]
-            if found := (_output([*log, "--end-of-options", before, "--"], b"") or b"").strip():
-                yield found.decode()
+            if sha := (_output([*log, "--end-of-options", before, "--"], b"") or b"").strip():
+                yield sha.decode()
 
 
 def changed_files(commit: str, *, base: str) -> list[dict[str, str]] | None:

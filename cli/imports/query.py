@@ -252,14 +252,16 @@ class QueryResult:
     def _identifier(self, column: str, kind: str, text: str) -> str:
         """Returns the SQL of an identifier as it was before its column became floating point."""
         if kind == "BOOLEAN":
-            raise ImportFailedError(f"{column} is true or false, which identifies nobody")
+            raise ImportFailedError(
+                f"column {column} holds true and false, which are no identifiers"
+            )
         if kind not in (*_EXACT, "VARCHAR", "JSON") and not kind.startswith("DECIMAL"):
             return text
         if kind in _EXACT:
             whole = f"CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR)"
             is_whole = f"{column} = trunc({column})"
             return f"CASE WHEN {is_whole} THEN {whole} WHEN NOT isnan({column}) THEN {text} END"
-        # What a program writes into CSV for a gap in a column of numbers.
+        # Programs write it into CSV for a gap in a column of numbers.
         text = f"nullif({text}, 'nan')"
         ((are_whole,),) = self.query(
             f"SELECT bool_and(regexp_full_match({text}, '-?\\d+(\\.0+)?')) FROM result"

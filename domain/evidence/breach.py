@@ -57,12 +57,13 @@ def is_trusted(
     contract: Contract,
     evidence: AnyEvidence | None,
     claimed: Mapping[str, bool],
-    claims_units: bool,  # noqa: FBT001 - as it is read beside
+    *,
+    claims_units: bool,
 ) -> bool:
     """Tells whether a workflow may act on a verdict, whoever may have sent its events.
 
-    Not on a breach alone of which events came that anybody can send with the public key, nor where
-    such events made units and nothing holds the arms to their shares: more units dilute a rate.
+    It may not act on a breach whose events anybody can have sent with the public key. Nor may it
+    where such events made units and no declared share holds the arms: more units dilute a rate.
 
     Args:
         claimed: The names of events that came, each with whether any came with the public key,

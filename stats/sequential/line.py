@@ -13,8 +13,8 @@ from stats.sequential.mixture import TOLERANCE, log_component, log_mean, varianc
 # How far the arms' units may be from what is declared, standard deviations with their weights.
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
 HEAVIEST = 0.05
-# In the effect, whose interval has to hold the truth: heavier beyond the ordinary, and how often
-# surplus units convert as others do.
+# The effect's interval has to hold the truth: its weights are heavier beyond the ordinary. Surplus
+# units convert as others do with the probability USUAL.
 OF_EFFECT = ((0.0025, 0.02), (0.01, 0.12), (0.05, 0.46), (0.2, 0.4))
 USUAL = 0.15
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]

@@ -241,7 +241,7 @@ def _record(
         .returning(deploys),
     )
     bound: dict[str, str | None] = {}
-    # A deploy to nobody starts nothing.
+    # A deploy with a share of 0 starts no experiment.
     if request.allocation != 0:
         bound = bind_waiting(connection, project_id, deploy, bound_at=recorded_at)
     announce()
@@ -426,7 +426,7 @@ ARRAY(
     ORDER BY d.environment
 )
 """
-# Whether the commit of a waiting experiment x is deployed in its environment, to nobody so far.
+# Whether every deploy of a waiting experiment x's commit in its environment has a share of 0.
 UNSHARED = """coalesce(x.deploy_id IS NULL AND (
     SELECT bool_and(coalesce(d.allocation = 0, false)) FROM deploys AS d
     WHERE d.project_id = x.project_id AND d.environment = x.environment

@@ -79,7 +79,7 @@ def register(
     require_target(settings, metric, request.value_per_conversion)
     deploy = _deploy(connection, project_id, request)
     if deploy is not None and _is_to_nobody(deploy, request):
-        # It stands for the steps that give its commit a share: they may be to come.
+        # The registration means the deploys that give the commit a share, which may come later.
         own, where = deploy.commit_sha, deploy.environment
         request = replace(request, deploy_id=None, treatment_commit=own, environment=where)
         deploy = _deploy(connection, project_id, request)

@@ -170,7 +170,7 @@ WHERE x.project_id = :project_id AND x.experiment_id = :experiment_id
 def read_first_look(
     connection: Connection, project_id: int, registered: Registered
 ) -> datetime | None:
-    """Returns when to ask for an experiment first; None where nothing tells.
+    """Returns when to ask for an experiment first; None if unknown.
 
     That is when its target can be looked at, or the pipeline's next run, which freezes its policy.
     """
@@ -186,7 +186,7 @@ def read_first_look(
 def first_look_of(
     units_from: datetime | None, stored: Mapping[str, object] | None
 ) -> datetime | None:
-    """Returns when the target can be looked at first; None where nothing tells."""
+    """Returns when the target can be looked at first; None if unknown."""
     policy = readable_policy(stored)
     return None if policy is None or units_from is None else policy.first_look_at(units_from)
 

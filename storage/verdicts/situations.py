@@ -128,7 +128,7 @@ def read_situations(
     }
     breached = [name for name, (contract, _) in published.items() if contract.guardrail_breaches]
     sent = connection.execute(_CLAIMED, {"ids": breached}) if breached else ()
-    now, claims = datetime.now(UTC), {name: (events, units) for name, events, units in sent}
+    now, claims = datetime.now(UTC), {row.experiment_id: row for row in sent}
     return {
         row.experiment_id: _current(
             row,
@@ -137,7 +137,9 @@ def read_situations(
             nearest=nearest,
             now=now,
             trusted=is_trusted(
-                *published[row.experiment_id], *claims.get(row.experiment_id, ({}, True))
+                *published[row.experiment_id],
+                claim.claimed if (claim := claims.get(row.experiment_id)) else {},
+                claims_units=claim is None or claim.claims_units,
             ),
         )
         for row in rows

@@ -169,7 +169,7 @@ class Outcomes:
             self._note_first(unit, received, key, value)
             return
         # The events under a ratio's line (`per`) convert no unit.
-        # What a mean is adjusted by, with the value or alone, converts none either.
+        # The history that a mean is adjusted by, with the value or alone, converts none either.
         is_converted = not self.metric.per or (value or 0) >= PAIR
         is_adjusting = bool(self.metric.received) and self.metric.is_mean
         if is_converted and not is_adjusting and self.metric.also_of is None:

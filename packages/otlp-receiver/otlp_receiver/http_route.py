@@ -48,8 +48,8 @@ _LONGEST, _MOST_FORMS = 512, 16
 _ANCHORS = re.compile(r"^\^|(?:/\?)?(?:\$|\\Z)$|/\?$")
 _GROUP = re.compile(r"\((?:\?P?<(?P<name>\w+)>|\?:)?(?:[^()\\\[]|\\.|\[[^\]]*\])*\)")
 _ESCAPED = re.compile(r"\\([^0-9A-Za-z])")
-# What graphs write of a parameter, and of a group that is no part of the path. Where more is left
-# of a framework's language, the pattern is none of a graph's.
+# Graphs write parameters in these forms, and groups that are no part of the path. A pattern with
+# more of a framework's language than these is none of a graph's.
 _GRAPH_FORM = re.compile(
     r"\[\[\.{3}[^\[\]]+\]\]|\[[^\[\]]+\]|:\w+[*+]?|\{[\w-]+(?::path)?\}|/\([\w@.-]+\)(?=/)|(?<=/)\*(?=/|$)"
 )

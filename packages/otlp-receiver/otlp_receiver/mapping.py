@@ -123,7 +123,7 @@ def span_drafts(
         for name, text in texts.items()
         if not (is_nobody if name in users else is_nothing)(text)
     ]
-    # A word for nothing stands for a unit only where no better does: it is refused by name.
+    # Where no attribute names a unit, a word for nothing is passed on, and refused by name.
     name = next(iter(known), unit if texts[unit] and unit not in users else None)
     if name is None:
         detail = f"{unit}, as the setting span_unit has it" if len(units) == 1 else _NO_UNIT

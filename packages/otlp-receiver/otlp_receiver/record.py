@@ -61,8 +61,8 @@ class Span:
     def is_failed_request(self) -> bool:
         """Whether the server failed: by the code of its answer, else by the span's status.
 
-        OpenTelemetry leaves what the caller did wrong unset of a server; Django marks the 4xx that
-        a view raises, and gRPC for Python whatever is not OK.
+        OpenTelemetry's conventions leave a server's span unset where the caller was wrong. Django
+        marks the 4xx that a view raises; such a code of gRPC is none either, whoever marks it.
         """
         rpc, http = (
             {str(self.attributes[name]).upper() for name in names if name in self.attributes}

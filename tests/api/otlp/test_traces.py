@@ -182,7 +182,7 @@ ROUTES = [
     ("^(" + "[a]" * 60, "/a", "/a"),
     ("/" + "{a}-" * 60, "/" + "-" * 200, "/" + "{a}-" * 60),
     ("/{from}-{to}", "/a-b", "/{from}-{to}"),
-    # Of frameworks that have no recipe: chi and Spring, ASP.NET, Slim, Symfony.
+    # Frameworks that have no recipe: chi and Spring, ASP.NET, Slim, Symfony.
     ("/items/{id:[0-9]{1,3}}", "/items/3", "/items/{id}"),
     (r"items/{id:regex(^\d{{3}}$)}", "/items/123", "/items/{id}"),
     ("items/{id:int?}", "/items", "/items"),
@@ -196,7 +196,7 @@ ROUTES = [
     ("/files/{name*2}", "/files/a/b", "/files/{name:path}"),
     ("/files/**:name", "/files/a/b", "/files/{name:path}"),
     ("/items/[[page=integer]]", "/items", "/items"),
-    # Where an application stands below a path; the name that another gives its route.
+    # An application that stands below a path; a route with a name of its own.
     ("items/{item}", "/shop/items/3", "/items/{item}"),
     ("app_item_show", "/items/3", "/items/3"),
     ("/items/:id.?:format?", "/items/3", "/items/3"),

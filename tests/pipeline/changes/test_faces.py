@@ -410,7 +410,7 @@ def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None
     assert said["gate"].startswith("Already taken back: error is breached. error got worse: 1.00 %")
     for face in ("evidence", "wait", "explain", "mcp explain", "dagster", "get_verdict"):
         assert "error got worse: 1.00 % → 12.00 %. The canary was withdrawn at" in said[face], face
-    # What harmed is to be mended, and not to be deployed again.
+    # A change that harmed is to be mended, and not to be deployed again.
     assert live.evidence(experiment)["advice"][1].startswith("Fix that, deploy the fix")
 
     # With its share again it harms again, which no face may leave out, nor a mistaken hotfix stop.

@@ -37,7 +37,7 @@ def git(tmp_path, monkeypatch) -> Git:
         git("commit", "-m", f"Add {file}")
         git("tag", tag)
 
-    # What GitHub's button writes, who knows the pull request alone.
+    # GitHub's button writes the number of the pull request, and no commit.
     Path("undo").write_text('Revert "Squash (#12)" (#13)\n\nReverts ada/shop#12\n')
     git("init", "--initial-branch=main")
     commit("shop", "a")
